@@ -1,0 +1,33 @@
+#pragma once
+// xxHash (XXH3, 128 bit) of bytes and files: cache keys and integrity checks, not security.
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace skrull {
+
+/// Streaming checksum. Parts are hashed one after the other; add_field() also hashes the length, so that
+/// ("ab","c") and ("a","bc") differ.
+class Checksum {
+ public:
+  Checksum();
+  ~Checksum();
+  Checksum(Checksum&&) noexcept;
+  Checksum& operator=(Checksum&&) noexcept;
+
+  void add(const void* data, std::size_t bytes);
+  void add_field(std::string_view text);
+  /// Content of a file; throws InvalidInput when it can't be read.
+  void add_file(const std::filesystem::path& file);
+  /// 32 hexadecimal digits of everything added so far.
+  std::string hex() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace skrull

@@ -1,0 +1,57 @@
+#include "skrull/core/file.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "skrull/core/checksum.h"
+#include "skrull/core/error.h"
+#include "skrull/core/json.h"
+#include "support/catch.h"
+#include "support/support.h"
+
+using namespace skrull;
+
+TEST_CASE("an atomic write replaces the old file only when complete") {
+  const test::TemporaryFolder folder;
+  const auto file = folder / "value.txt";
+  write_file_atomically(file, "old");
+  {
+    AtomicFileWriter writer(file);
+    writer.write("half of the n");
+  }
+  CHECK(read_file(file) == "old");
+  write_file_atomically(file, "new");
+  CHECK(read_file(file) == "new");
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
+}
+
+TEST_CASE("a folder that can't be written is an error") {
+  CHECK_THROWS_AS(write_file_atomically("/no/such/folder/file", "text"), RunFailure);
+}
+
+TEST_CASE("missing files and bad JSON name file, line and column") {
+  const test::TemporaryFolder folder;
+  CHECK_THROWS_AS(MappedFile(folder / "missing"), InvalidInput);
+  CHECK_THROWS_AS(MappedFile(folder.path()), InvalidInput);
+  const auto file = folder / "bad.json";
+  std::ofstream(file) << "{\n  \"a\": 1,\n  oops\n}";
+  try {
+    read_json_file(file);
+    FAIL("bad JSON was accepted");
+  } catch (const InvalidInput& error) {
+    CHECK(std::string(error.what()).find(file.string() + ": line 3, column") == 0);
+  }
+  std::ofstream(file) << "\xEF\xBB\xBF{\"a\": 1}";
+  CHECK(read_json_file(file)["a"] == 1);
+}
+
+TEST_CASE("checksums tell fields apart") {
+  Checksum first;
+  first.add_field("ab");
+  first.add_field("c");
+  Checksum second;
+  second.add_field("a");
+  second.add_field("bc");
+  CHECK(first.hex() != second.hex());
+  CHECK(Checksum().hex() == "99aa06d3014798d86001c324468d497f");  // XXH3-128 of nothing, from the xxHash repository
+}

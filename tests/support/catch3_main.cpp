@@ -1,0 +1,5 @@
+#include <catch2/catch_session.hpp>
+
+#include "support/session.h"
+
+int skrull::test::run_session(int argc, char** argv) { return Catch::Session().run(argc, argv); }

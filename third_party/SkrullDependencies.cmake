@@ -1,0 +1,20 @@
+# Every outside package, as the distribution installs it (scripts/setup.sh). See third_party/README.md for licences.
+find_package(Threads REQUIRED)
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+find_package(MPI REQUIRED COMPONENTS CXX)
+find_package(dnnl CONFIG REQUIRED)
+find_package(nlohmann_json CONFIG REQUIRED)
+find_package(spdlog CONFIG REQUIRED)
+find_package(CLI11 CONFIG REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+
+# The CUDA device has its seam only: cuda/ is compiled in once its sources exist.
+set(SKRULL_WITH_CUDA OFF)
+if(SKRULL_CUDA STREQUAL "ON")
+  message(FATAL_ERROR "SKRULL_CUDA=ON: this version has no CUDA device yet. Use SKRULL_CUDA=AUTO or OFF.")
+elseif(NOT SKRULL_CUDA MATCHES "^(AUTO|OFF)$")
+  message(FATAL_ERROR "SKRULL_CUDA=${SKRULL_CUDA}: expected AUTO, ON or OFF.")
+endif()
