@@ -1,0 +1,1 @@
+#include "cpu/vector_math.h"
