@@ -27,8 +27,9 @@ from transformers.models.qwen2 import modeling_qwen2
 
 IGNORED_LABEL = -100
 
-# name -> the model's shape and its sequences. "as_saved": config.json stays as transformers 5 writes it (rope_parameters,
-# dtype, layer_types); otherwise it is written in the form of the published Qwen2.5 models (rope_theta, torch_dtype).
+# name -> the model's shape and its sequences. "as_saved": config.json stays as transformers 5 writes it
+# (rope_parameters, dtype, layer_types); otherwise it has the form of the published Qwen2.5 models (rope_theta,
+# torch_dtype).
 # Where head_dim is given, num_attention_heads * head_dim differs from hidden_size and config.json holds "head_dim".
 CASES = {
     "tied_mha_d16": {
@@ -216,7 +217,8 @@ def check_gradients(model, batch, reference, generator):
 
 def worst_difference(values, reference):
     """The largest relative difference |a - b| / |b| (2-norms) over tensors, and the tensor's name."""
-    return max((float((values[name].double() - value).norm() / value.norm()), name) for name, value in reference.items())
+    return max((float((values[name].double() - value).norm() / value.norm()), name)
+               for name, value in reference.items())
 
 
 def scalar(value):
@@ -237,8 +239,8 @@ def make_case(name, case, seed, output):
     assert all(float(value.abs().max()) > 1e-6 for value in grads.values()), "a gradient is zero"
     check_gradients(model, batch, grads, generator)
 
-    save_file({**batch, "logits": logits.detach().float(), "loss": scalar(loss), "grad_norm": scalar(global_norm(grads)),
-               "sequence_mean_loss": scalar(per_sequence),
+    save_file({**batch, "logits": logits.detach().float(), "loss": scalar(loss),
+               "grad_norm": scalar(global_norm(grads)), "sequence_mean_loss": scalar(per_sequence),
                "sequence_mean_grad_norm": scalar(global_norm(per_sequence_grads)),
                **{f"grad.{key}": value.float().contiguous() for key, value in grads.items()}},
               folder / "golden.safetensors")
@@ -249,7 +251,8 @@ def make_case(name, case, seed, output):
     worst, worst_name = worst_difference(gradients(plain, plain_loss), grads)
     return {"seed": seed, "parameters": sum(value.numel() for value in grads.values()),
             "supervised_tokens_per_sequence": counts, "loss": float(loss), "grad_norm": float(global_norm(grads)),
-            "sequence_mean_loss": float(per_sequence), "sequence_mean_grad_norm": float(global_norm(per_sequence_grads)),
+            "sequence_mean_loss": float(per_sequence),
+            "sequence_mean_grad_norm": float(global_norm(per_sequence_grads)),
             "float32_transformers": {
                 "loss_relative": abs(float(plain_loss) / float(loss) - 1),
                 "logits_max_absolute": float((plain_logits - logits).abs().max()),
@@ -358,7 +361,7 @@ def make_optimizer_run(output, seed):
 
 
 def learning_rates(name, total, warmup, arguments):
-    """The learning rate of step 0, 1, ..., total - 1, as a training loop that steps optimizer, then schedule uses it."""
+    """The learning rate of step 0, 1, ..., total - 1, as used by a loop that steps the optimizer, then the schedule."""
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=LEARNING_RATE)
     schedule = transformers.get_scheduler(name, optimizer, num_warmup_steps=warmup, num_training_steps=total,
                                           scheduler_specific_kwargs=arguments)
