@@ -36,26 +36,32 @@ Product checked(const Gemm& g) {
   return {g, m, n, k};
 }
 
-/// C = bias on every row, or 0; or C += bias when accumulating. What is left of a product when the sum is taken away.
-template <class C, class B>
-void start_rows(const Product& p) {
+/// C = bias on every row (or 0) + what C held (when accumulating) + sums(row)[column] for one block of C.
+template <class C, class Sums>
+void finish_block(const Product& p, std::int64_t row0, std::int64_t rows, std::int64_t col0, std::int64_t cols,
+                  const Sums& sums) {
   const Gemm& g = p.gemm;
-  const B* bias = g.bias ? static_cast<const B*>(g.bias.data()) : nullptr;
-  if (bias == nullptr && g.accumulate) return;
-  parallel_ranges(p.m, p.n, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t row = first; row < last; ++row) {
-      C* c = row_of<C>(g.c, row);
-      for (std::int64_t j = 0; j < p.n; ++j) {
-        const float old = g.accumulate ? static_cast<float>(c[j]) : 0.0F;
-        c[j] = static_cast<C>(bias != nullptr ? old + static_cast<float>(bias[j]) : old);
+  with_dtype(g.a.dtype(), [&]<class B>(std::type_identity<B>) {
+    const B* bias = g.bias ? static_cast<const B*>(g.bias.data()) + col0 : nullptr;
+    parallel_ranges(rows, cols, [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t i = first; i < last; ++i) {
+        C* c = row_of<C>(g.c, row0 + i) + col0;
+        const float* sum = sums(i);
+        for (std::int64_t j = 0; j < cols; ++j) {
+          float value = sum != nullptr ? sum[j] : 0.0F;
+          if (g.accumulate) value += static_cast<float>(c[j]);
+          if (bias != nullptr) value += static_cast<float>(bias[j]);
+          c[j] = static_cast<C>(value);
+        }
       }
-    }
+    });
   });
 }
 
-void start_rows(const Product& p) {
+/// A product whose sums are all empty.
+void run_without_terms(const Product& p) {
   with_dtype(p.gemm.c.dtype(), [&]<class C>(std::type_identity<C>) {
-    with_dtype(p.gemm.a.dtype(), [&]<class B>(std::type_identity<B>) { start_rows<C, B>(p); });
+    finish_block<C>(p, 0, p.m, 0, p.n, [](std::int64_t) { return static_cast<const float*>(nullptr); });
   });
 }
 
@@ -70,7 +76,7 @@ void multiply(const Product& p, const float* a, std::int64_t lda, const float* b
 
 void run_float32(const Product& p) {
   const Gemm& g = p.gemm;
-  if (g.bias) start_rows(p);
+  if (g.bias) run_without_terms(p);
   multiply(p, static_cast<const float*>(g.a.data()), g.a.row_stride(), static_cast<const float*>(g.b.data()),
            g.b.row_stride(), g.accumulate || g.bias ? 1.0F : 0.0F, static_cast<float*>(g.c.data()), g.c.row_stride());
 }
@@ -92,7 +98,6 @@ void run_widened(const Product& p) {
   constexpr std::int64_t block_n = 1024;
   constexpr std::int64_t block_k = 1024;
   const Gemm& g = p.gemm;
-  start_rows(p);
   std::vector<float> a(static_cast<std::size_t>(std::min(p.m, block_m) * std::min(p.k, block_k)));
   std::vector<float> b(static_cast<std::size_t>(std::min(p.k, block_k) * std::min(p.n, block_n)));
   std::vector<float> c(static_cast<std::size_t>(std::min(p.m, block_m) * std::min(p.n, block_n)));
@@ -117,13 +122,7 @@ void run_widened(const Product& p) {
                  k0 == 0 ? 0.0F : 1.0F, c.data(), block.n);
       }
       with_dtype(g.c.dtype(), [&]<class C>(std::type_identity<C>) {
-        parallel_ranges(block.m, block.n, [&](std::int64_t first, std::int64_t last) {
-          for (std::int64_t i = first; i < last; ++i) {
-            C* to = row_of<C>(g.c, m0 + i) + n0;
-            const float* sums = c.data() + i * block.n;
-            for (std::int64_t j = 0; j < block.n; ++j) to[j] = static_cast<C>(static_cast<float>(to[j]) + sums[j]);
-          }
-        });
+        finish_block<C>(p, m0, block.m, n0, block.n, [&](std::int64_t i) { return c.data() + i * block.n; });
       });
     }
   }
@@ -215,7 +214,7 @@ void CpuOps::gemm(Stream& stream, const Gemm& gemm) {
     const auto& [g, m, n, k] = product;
     if (m == 0 || n == 0) return;
     if (k == 0) {
-      start_rows(product);
+      run_without_terms(product);
     } else if (g.a.dtype() == DType::float32) {
       run_float32(product);
     } else {
