@@ -1,1 +1,0 @@
-#include "cpu/vector_math.h"
