@@ -9,10 +9,10 @@
 #include <functional>
 #include <vector>
 
-#include "comm/thread_stream.h"
 #include "skrull/comm/communicator.h"
 #include "skrull/comm/even_split.h"
 #include "skrull/comm/mpi_session.h"
+#include "skrull/device/device.h"
 
 namespace {
 
@@ -35,7 +35,8 @@ int main(int argc, char** argv) {
   const skrull::MpiSession session(argc, argv);
   const std::int64_t bytes = (argc > 1 ? std::atoll(argv[1]) : 64) << 20;
   const std::string binding = skrull::spread_over_cores(session.local_rank(), session.local_size()).description;
-  skrull::test::ThreadStream stream;
+  const auto device = skrull::make_cpu_device(1);
+  skrull::Stream& stream = device->communication_stream();
   skrull::MessageLimits limits;
   if (argc > 2) limits.message_bytes = std::atoll(argv[2]) << 10;
   if (argc > 3) limits.scratch_bytes = std::atoll(argv[3]) << 20;
