@@ -3,10 +3,15 @@
 // rank of a communicator must queue the same collectives in the same order.
 
 #include <cstdint>
+#include <exception>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
+#include <utility>
 
+#include "skrull/core/error.h"
 #include "skrull/core/tensor.h"
 #include "skrull/device/stream.h"
 
@@ -45,12 +50,23 @@ class Communicator {
   /// All transfers at once, in one group; between two ranks messages match in list order. Empty lists are fine.
   virtual void exchange(Stream& stream, std::span<const Transfer> transfers) = 0;
 
-  /// Ranks with equal `color` form a new communicator, ordered by `key`. Collective; host-synchronous.
+  /// Ranks with equal `color` (>= 0) form a new communicator, ordered by `key`. Collective; host-synchronous: nothing
+  /// of this communicator may be queued or running meanwhile.
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 };
 
-/// The communicator of one rank alone: everything is a copy or nothing.
+/// The communicator of one rank alone, over host memory: everything is a copy or nothing.
 std::unique_ptr<Communicator> make_self_communicator();
+
+/// Mixed into what agree_or_throw() throws: every rank throws it at the same place, so main() reports it once (rank 0)
+/// and lets MPI end as usual. Any other error is this rank's alone (MpiSession::abort).
+class FailedTogether {
+ public:
+  virtual ~FailedTogether() = default;
+};
+inline bool failed_together(const std::exception& error) {
+  return dynamic_cast<const FailedTogether*>(&error) != nullptr;
+}
 
 /// Host values agreed between ranks (counts, flags, plans, error texts): small blocking calls over a communicator of
 /// host memory, run on the communication stream so that they keep its one global order.
@@ -71,10 +87,35 @@ class ControlChannel {
   /// throws the first one's (lowest rank) as InvalidInput or RunFailure by its code. Collective: this is how ranks fail
   /// together.
   void agree_or_throw(const std::string& problem, int exit_code);
+  /// Runs `work`, which must not use collectives, and returns its result; when it throws on any rank, all ranks throw
+  /// as by agree_or_throw().
+  template <class Work>
+  auto run_together(Work&& work);
 
  private:
   Communicator& communicator_;
   Stream& stream_;
 };
+
+template <class Work>
+auto ControlChannel::run_together(Work&& work) {
+  std::string problem;
+  int exit_code = 0;
+  std::optional<std::conditional_t<std::is_void_v<decltype(work())>, bool, decltype(work())>> result;
+  try {
+    if constexpr (std::is_void_v<decltype(work())>) {
+      work();
+    } else {
+      result.emplace(work());
+    }
+  } catch (const std::exception& error) {
+    const auto* own = dynamic_cast<const Error*>(&error);
+    exit_code = static_cast<int>(own != nullptr ? own->exit_code() : ExitCode::run_failed);
+    problem = error.what();
+    if (problem.empty()) problem = "unknown error";
+  }
+  agree_or_throw(problem, exit_code);
+  if constexpr (!std::is_void_v<decltype(work())>) return std::move(*result);
+}
 
 }  // namespace skrull

@@ -61,4 +61,7 @@ const std::vector<std::string>& policy_names();
 /// mod 2r chunks are one longer; position i holds chunks i and 2r-1-i).
 std::int64_t zigzag_shard_length(std::int64_t length, int ring_size, int position);
 
+/// The most tokens that any position of the ring holds.
+std::int64_t largest_zigzag_shard(std::int64_t length, int ring_size);
+
 }  // namespace skrull
