@@ -159,7 +159,8 @@ SKRULL_INLINE Floats scale_by_power(Floats x, Floats power) {
 #endif
 }
 
-/// 2^x for |x| <= 0.5, within 1.1 ulp: relative minimax polynomial (Remez), its own error 0.05 x 2^-24.
+/// 2^x for |x| <= 0.5, within 1.3 ulp (1.1 with fused multiply-add): relative minimax polynomial (Remez), its own error
+/// 0.05 x 2^-24.
 SKRULL_INLINE Floats exp2_fraction(Floats x) {
   Floats p = broadcast(0x1.470b48p-13F);
   p = fma(p, x, broadcast(0x1.5f7276p-10F));
@@ -170,7 +171,8 @@ SKRULL_INLINE Floats exp2_fraction(Floats x) {
   return fma(p, x, broadcast(1.0F));
 }
 
-/// 2^x within 1.1 ulp over the whole range: gradual underflow to 0, overflow to infinity, NaN stays NaN.
+/// 2^x within 1.3 ulp (1.1 with fused multiply-add) over the whole range: gradual underflow to 0, overflow to infinity,
+/// NaN stays NaN.
 SKRULL_INLINE Floats exp2(Floats x) {
   x = x < -151.0F ? broadcast(-151.0F) : x;
   x = x > 129.0F ? broadcast(129.0F) : x;
@@ -178,8 +180,9 @@ SKRULL_INLINE Floats exp2(Floats x) {
   return scale_by_power(exp2_fraction(x - power), power);
 }
 
-/// e^x within 1.1 ulp over the whole range: gradual underflow to 0 (0 for -infinity), overflow to infinity, NaN stays
-/// NaN. Cody-Waite reduction, then 1 + x + x^2 q(x) with q by Remez, its own error 0.05 x 2^-24.
+/// e^x within 1.3 ulp (1.1 with fused multiply-add) over the whole range: gradual underflow to 0 (0 for -infinity),
+/// overflow to infinity, NaN stays NaN. Cody-Waite reduction, then 1 + x + x^2 q(x) with q by Remez, its own error 0.05
+/// x 2^-24.
 SKRULL_INLINE Floats exp(Floats x) {
   x = x < -105.0F ? broadcast(-105.0F) : x;
   x = x > 90.0F ? broadcast(90.0F) : x;
