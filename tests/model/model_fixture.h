@@ -85,7 +85,7 @@ class LoadedModel {
   std::vector<float> logits(const MicroBatch& batch, const std::vector<std::int32_t>& rows,
                             AttentionExecutor& executor);
 
-  std::unique_ptr<Device> device = make_cpu_device();
+  std::unique_ptr<Device> device = make_cpu_device(1);  // such small models are slower on more threads
   Qwen2Config config;
   Transformer model;
   HostParameters masters{model.parameters()};
