@@ -11,6 +11,7 @@ namespace skrull {
 
 enum class RowKind { messages, text, input_ids };
 
+// NOLINTNEXTLINE(bugprone-exception-escape): nlohmann checks its invariants while moving
 struct ParsedRow {
   RowKind kind = RowKind::messages;
   OrderedJson value;                 ///< the whole row, an object

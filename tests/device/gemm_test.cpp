@@ -54,19 +54,23 @@ void check_product(const Case& c, DType dtype, DType c_dtype, int threads) {
 
 TEST_CASE("matrix products agree with sums in fp64") {
   const std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t>> shapes = {
-      {1, 1, 1}, {1, 7, 33}, {5, 1, 3}, {2, 70, 129}, {33, 17, 65}, {64, 64, 64}, {130, 48, 257}, {1, 300, 200}, {3, 260, 96}};
-  const auto [dtype, c_dtype] = GENERATE(std::pair{DType::float32, DType::float32}, std::pair{DType::bfloat16, DType::bfloat16},
-                                         std::pair{DType::bfloat16, DType::float32});
+      {1, 1, 1},    {1, 7, 33},     {5, 1, 3},     {2, 70, 129}, {33, 17, 65},
+      {64, 64, 64}, {130, 48, 257}, {1, 300, 200}, {3, 260, 96}};
+  const auto [dtype, c_dtype] =
+      GENERATE(std::pair{DType::float32, DType::float32}, std::pair{DType::bfloat16, DType::bfloat16},
+               std::pair{DType::bfloat16, DType::float32});
   for (const auto& [m, n, k] : shapes) {
     for (int flags = 0; flags < 16; ++flags) {
-      const Case c{m, n, k, (flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0, (flags & 8) != 0, flags % 3 == 0 ? 5 : 0};
+      const Case c{
+          m, n, k, (flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0, (flags & 8) != 0, flags % 3 == 0 ? 5 : 0};
       check_product(c, dtype, c_dtype, 1 + flags % 2);
     }
   }
 }
 
 TEST_CASE("a product larger than any block agrees with sums in fp64") {
-  const auto [dtype, c_dtype] = GENERATE(std::pair{DType::float32, DType::float32}, std::pair{DType::bfloat16, DType::bfloat16});
+  const auto [dtype, c_dtype] =
+      GENERATE(std::pair{DType::float32, DType::float32}, std::pair{DType::bfloat16, DType::bfloat16});
   check_product({600, 30, 1100, false, true, false, true, 3}, dtype, c_dtype, 2);
   check_product({20, 1100, 1030, true, false, true, false, 0}, dtype, c_dtype, 2);
 }
@@ -118,8 +122,7 @@ TEST_CASE("mismatched products are refused with both shapes") {
   gemm.b = b.view();
   gemm.c = c.view();
   gemm.transpose_b = true;
-  CHECK_THROWS_WITH(device.ops().gemm(device.compute_stream(), gemm),
-                    "gemm: B (transposed) is 4 x 6, expected 4 x 5");
+  CHECK_THROWS_WITH(device.ops().gemm(device.compute_stream(), gemm), "gemm: B (transposed) is 4 x 6, expected 4 x 5");
   const Matrix narrow(DType::bfloat16, 4, 5);
   gemm.b = narrow.view();
   CHECK_THROWS_WITH(device.ops().gemm(device.compute_stream(), gemm), "gemm: B is bfloat16, expected float32");

@@ -124,8 +124,8 @@ class Matrix {
   std::vector<char> bytes_;
 };
 
-/// |value - expected| <= tolerance x max(scale, |expected|) for every element, where a bfloat16 result may also be off by
-/// its own rounding (2^-8). NaN fails.
+/// |value - expected| <= tolerance x max(scale, |expected|) for every element, where a bfloat16 result may also be off
+/// by its own rounding (2^-8). NaN fails.
 inline void check_close(const Matrix& value, const std::function<double(std::int64_t, std::int64_t)>& expected,
                         double tolerance, double scale = 1.0) {
   const double rounding = value.dtype() == DType::bfloat16 ? 0x1p-8 : 0.0;
