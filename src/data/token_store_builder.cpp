@@ -164,7 +164,7 @@ fs::path build_token_store(const TokenStoreRequest& request) {
   fs::create_directories(request.cache_folder, failed);
   if (failed) throw_run_failure("{}: can't be created: {}", request.cache_folder.string(), failed.message());
   const std::string key = cache_key(data, request);
-  const fs::path file = request.cache_folder / fmt::format("tokens-{}.bin", key);
+  fs::path file = request.cache_folder / fmt::format("tokens-{}.bin", key);
   if (found_usable(file)) return file;  // also from a folder that can't be written any more
   const FileLock lock(request.cache_folder / fmt::format("tokens-{}.lock", key),
                       fmt::format("waiting for another process that builds {}", file.string()));
