@@ -19,6 +19,6 @@ struct ParsedRow {
 };
 
 /// Throws InvalidInput "<file>:<line>: ..." for bytes that are not UTF-8, bad JSON, and a row of no known kind.
-ParsedRow parse_row(const Row& row, const std::string& file);
+ParsedRow read_row(const Row& row, const std::string& file);
 
 }  // namespace skrull

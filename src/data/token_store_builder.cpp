@@ -18,23 +18,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void add_content(Checksum& key, const MappedFile& mapped) {
-  key.add_field(std::to_string(mapped.size()));
-  key.add(mapped.bytes().data(), mapped.bytes().size());
-}
-
 /// Of everything that decides the tokens; not of names, times or places.
 std::string cache_key(const DataFiles& data, const TokenStoreRequest& request) {
   Checksum key;
   key.add_field(token_file_version);
   key.add_field(fmt::format("cutoff_len {} overlength {} vocab_size {}", request.options.cutoff_len,
                             name_of(request.options.overlength), request.options.vocab_size));
-  for (const MappedFile& mapped : data.mapped) add_content(key, mapped);
-  if (request.encoder == nullptr) return key.hex();
-  for (const fs::path& file : request.encoder->files()) {
-    key.add_field(file.filename().string());
-    add_content(key, MappedFile(file));
-  }
+  for (const MappedFile& mapped : data.mapped) key.add_field(mapped.text());
+  key.add_field(request.encoder == nullptr ? "no tokenizer" : request.encoder->fingerprint());
   return key.hex();
 }
 
@@ -164,7 +155,7 @@ fs::path build_token_store(const TokenStoreRequest& request) {
   fs::create_directories(request.cache_folder, failed);
   if (failed) throw_run_failure("{}: can't be created: {}", request.cache_folder.string(), failed.message());
   const std::string key = cache_key(data, request);
-  const fs::path file = request.cache_folder / fmt::format("tokens-{}.bin", key);
+  fs::path file = request.cache_folder / fmt::format("tokens-{}.bin", key);
   if (found_usable(file)) return file;  // also from a folder that can't be written any more
   const FileLock lock(request.cache_folder / fmt::format("tokens-{}.lock", key),
                       fmt::format("waiting for another process that builds {}", file.string()));
