@@ -15,8 +15,8 @@ void print_usage(std::FILE* out) {
       "       mpirun -np N skrull train CONFIG.json [key=value ...] [--key value ...]\n\ncommands:\n",
       out);
   for (const Command& command : commands()) std::fprintf(out, "  %-10s %s\n", command.name, command.help);
-  std::fputs("\nskrull COMMAND --help explains one. Results go to standard output, everything else to standard error.\n",
-             out);
+  std::fputs(
+      "\nskrull COMMAND --help explains one. Results go to standard output, everything else to standard error.\n", out);
 }
 
 }  // namespace
@@ -25,11 +25,7 @@ const std::vector<Command>& commands() {
   static const std::vector<Command> table{
       {"train", "fine-tune a model on chat data", train},
       {"eval", "loss and perplexity of a model on a data set", evaluate},
-      {"generate", "continue a prompt or answer a conversation", generate},
-      {"tokenize", "text to token ids, line by line", tokenize},
-      {"render", "conversations to text, ids and labels, as training sees them", render},
       {"config", "the options: JSON Schema or Markdown reference", config},
-      {"bench", "measure this machine: a training step, the operations", bench},
   };
   return table;
 }
