@@ -3,13 +3,14 @@
 #include <utility>
 
 #include "skrull/core/log.h"
+#include "skrull/data/chat_encoder.h"
 #include "skrull/data/loader.h"
 #include "skrull/data/sample_report.h"
 
 namespace skrull {
 
 std::unique_ptr<TextEncoder> load_text_encoder(const TrainConfig& config) {
-  (void)config; return nullptr;
+  return load_chat_encoder(tokenizer_folder(config));
 }
 
 std::shared_ptr<const TokenStore> open_token_store(const std::vector<std::filesystem::path>& files,
