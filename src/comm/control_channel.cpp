@@ -11,6 +11,19 @@ struct RunFailureTogether final : RunFailure, FailedTogether {
   using RunFailure::RunFailure;
 };
 
+class CallerStream final : public Stream {
+ public:
+  Event record() override { return {}; }
+  void wait(const Event& event) override { event.synchronize(); }
+  void synchronize() override {}
+  void enqueue(std::function<void()> task) override { task(); }
+};
+
+Stream& caller_stream() {
+  static CallerStream stream;
+  return stream;
+}
+
 template <class T>
 TensorView view_of(T& value) {
   return {&value, dtype_of<T>, 1, 1};
@@ -22,6 +35,8 @@ void finish(Stream& stream) {
 }
 
 }  // namespace
+
+ControlChannel::ControlChannel(Communicator& communicator) : ControlChannel(communicator, caller_stream()) {}
 
 std::int64_t ControlChannel::sum(std::int64_t value) {
   communicator_.all_reduce_sum(stream_, view_of(value));

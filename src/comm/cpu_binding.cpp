@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <sstream>
+#include <string_view>
 
 #include "cpu_cores.h"
 #include "skrull/comm/mpi_session.h"
@@ -80,6 +81,13 @@ std::pair<Launcher, pid_t> find_launcher() {
   return {Launcher::none, 0};
 }
 
+/// srun says how it bound its tasks; "none" leaves each of them all cores of the step.
+bool bound_by_slurm() {
+  const char* type = std::getenv("SLURM_CPU_BIND_TYPE");
+  const std::string_view kind = type == nullptr ? "" : type;
+  return !kind.empty() && kind.find("none") == std::string_view::npos;
+}
+
 int read_number(const std::string& file, int otherwise) {
   int number = otherwise;
   std::ifstream(file) >> number;
@@ -129,7 +137,7 @@ CpuShare spread_over_cores(int local_rank, int local_size) {
   require(local_size >= 1 && local_rank >= 0 && local_rank < local_size, "local rank {} of {}", local_rank, local_size);
   const std::vector<int> own = affinity_of(0);
   const auto [launcher, process] = find_launcher();
-  if (launcher == Launcher::slurm) return keep(own, "as Slurm bound it");
+  if (launcher == Launcher::slurm && bound_by_slurm()) return keep(own, "as Slurm bound it");
   if (launcher == Launcher::none && local_size == 1) return keep(own, "as started");
 
   const std::vector<int> allowed = launcher == Launcher::open_mpi ? affinity_of(process) : cpus_of_cpuset(own);

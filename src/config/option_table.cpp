@@ -23,6 +23,7 @@ class BoundValue final : public OptionValue {
   bool is_empty(const TrainConfig& config) const override { return codec_.is_empty(access_(config)); }
   OrderedJson from_text(std::string_view text) const override { return codec_.from_text(text); }
   OrderedJson schema() const override { return codec_.schema(); }
+  bool null_is_empty() const override { return codec_.null_is_empty(); }
   std::string type_name() const override { return codec_.type_name(); }
   std::string allowed() const override { return codec_.allowed(); }
   bool accepts_switch() const override { return codec_.accepts_switch(); }

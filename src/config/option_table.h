@@ -27,6 +27,7 @@ class OptionValue {
 
   virtual OrderedJson from_text(std::string_view text) const = 0;
   virtual OrderedJson schema() const = 0;
+  virtual bool null_is_empty() const = 0;
   virtual std::string type_name() const = 0;
   virtual std::string allowed() const = 0;
   virtual bool accepts_switch() const = 0;

@@ -71,8 +71,12 @@ std::optional<std::filesystem::path> read_path(const OrderedJson& json, const st
     return {};
   }
   const auto& text = json.get_ref<const std::string&>();
-  if (text.empty() || text.find('\0') != std::string::npos) {
-    problems(place, text.empty() ? "the path is empty" : "the path holds a zero byte");
+  const char* const fault = text.empty()                                        ? "is empty"
+                            : text.find('\0') != std::string::npos              ? "holds a zero byte"
+                            : find_invalid_utf8(text) != std::string_view::npos ? "is not valid UTF-8"
+                                                                                : nullptr;
+  if (fault != nullptr) {
+    problems(place, fmt::format("the path {}", fault));
     return {};
   }
   return text;

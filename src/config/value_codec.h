@@ -6,6 +6,7 @@
 //   from_text(text)                  command-line text as the JSON that read() takes
 //   to_json(value), is_empty(value)  for the echo; empty: "not given"
 //   schema()                         JSON Schema of the value
+//   null_is_empty()                  null stands for "not given", though schema() does not say so
 //   type_name(), allowed()           for people; allowed() is "" when anything of the type will do
 //   accepts_switch()                 `--key` alone means true, `--no_key` false
 //   choices()                        the list of a choice with what each means, or nullptr
@@ -84,6 +85,7 @@ struct PlainCodec {
     return false;
   }
   std::string allowed() const { return ""; }
+  bool null_is_empty() const { return false; }
   bool accepts_switch() const { return false; }
   const ChoiceNames* choices() const { return nullptr; }
 };
@@ -142,6 +144,7 @@ class PathCodec : public PlainCodec {
   OrderedJson to_json(const Value& value) const { return value.empty() ? OrderedJson() : OrderedJson(value.string()); }
   bool is_empty(const Value& value) const { return value.empty(); }
   OrderedJson schema() const { return {{"type", "string"}, {"minLength", 1}}; }
+  bool null_is_empty() const { return true; }
   std::string type_name() const { return "path"; }
 };
 
@@ -155,6 +158,7 @@ class PathListCodec : public PlainCodec {
   OrderedJson to_json(const Value& value) const;
   bool is_empty(const Value& value) const { return value.empty(); }
   OrderedJson schema() const;
+  bool null_is_empty() const { return true; }
   std::string type_name() const { return "path or list of paths"; }
 };
 

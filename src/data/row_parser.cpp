@@ -120,7 +120,7 @@ const RowFormat& find_format(const OrderedJson& value, const Row& row, const std
 
 }  // namespace
 
-ParsedRow parse_row(const Row& row, const std::string& file) {
+ParsedRow read_row(const Row& row, const std::string& file) {
   ParsedRow parsed;
   parsed.value = parse_json(row, file);
   if (!parsed.value.is_object()) {

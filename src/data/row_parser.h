@@ -11,6 +11,7 @@ namespace skrull {
 
 enum class RowKind { messages, text, input_ids };
 
+// NOLINTNEXTLINE(bugprone-exception-escape): nlohmann checks its invariants while moving
 struct ParsedRow {
   RowKind kind = RowKind::messages;
   OrderedJson value;                 ///< the whole row, an object
@@ -18,6 +19,6 @@ struct ParsedRow {
 };
 
 /// Throws InvalidInput "<file>:<line>: ..." for bytes that are not UTF-8, bad JSON, and a row of no known kind.
-ParsedRow parse_row(const Row& row, const std::string& file);
+ParsedRow read_row(const Row& row, const std::string& file);
 
 }  // namespace skrull

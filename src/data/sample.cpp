@@ -102,13 +102,14 @@ SampleBuilder::SampleBuilder(const TextEncoder* encoder, const SampleOptions& op
 }
 
 RowResult SampleBuilder::build(const Row& row, const std::string& file) const {
-  ParsedRow parsed = parse_row(row, file);
+  ParsedRow parsed = read_row(row, file);
   try {
     UnshiftedSample unshifted = encode_row(parsed, encoder_);
     check_vocabulary(unshifted.ids, "input_ids", options_.vocab_size);
     check_vocabulary(unshifted.labels, "labels", options_.vocab_size, ignored_label);
     RowResult result;
     result.ignored = std::move(parsed.ignored);
+    result.ignored.insert(result.ignored.end(), unshifted.ignored_fields.begin(), unshifted.ignored_fields.end());
     finish(std::move(unshifted), result);
     return result;
   } catch (const InvalidInput& error) {

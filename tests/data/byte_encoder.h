@@ -47,7 +47,7 @@ class ByteEncoder : public TextEncoder {
     return text;
   }
 
-  std::vector<std::filesystem::path> files() const override { return {}; }
+  std::string fingerprint() const override { return "bytes"; }
 
  private:
   static void push(UnshiftedSample& sample, std::int32_t id, bool supervised) {

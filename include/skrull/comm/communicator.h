@@ -74,6 +74,8 @@ class ControlChannel {
  public:
   /// Both must outlive this.
   ControlChannel(Communicator& communicator, Stream& stream) : communicator_(communicator), stream_(stream) {}
+  /// Before there is a device: calls run in the caller.
+  explicit ControlChannel(Communicator& communicator);
   int rank() const { return communicator_.rank(); }
   int size() const { return communicator_.size(); }
   std::int64_t sum(std::int64_t value);

@@ -69,7 +69,7 @@ struct CpuShare {
 
 /// Open MPI binds a rank of `mpirun -np 1|2` to one core: this gives local rank i of n its even, contiguous share of
 /// all cores the launcher may use (whole cores with their hardware threads; when there are fewer cores than ranks they
-/// are shared round-robin). Call before any thread starts. Leaves the binding as it is when Slurm started the task.
+/// are shared round-robin). Call before any thread starts. Leaves the binding as it is when Slurm bound the task.
 /// Says what was done; where the system refuses, that is in the description and the old binding stays.
 CpuShare spread_over_cores(int local_rank, int local_size);
 

@@ -97,8 +97,8 @@ inline constexpr auto choices_of<GradientCheckpointing> = std::to_array<Choice<G
 
 /// The element types in which a model can be computed and saved.
 inline constexpr auto compute_dtypes = std::to_array<Choice<DType>>({
-    {DType::float32, "float32", "exact and the default on the CPU"},
-    {DType::bfloat16, "bfloat16", "half the memory; master weights and accumulators stay float32"},
+    {DType::float32, "float32", "32 bits, the reference"},
+    {DType::bfloat16, "bfloat16", "half the memory; in training, master weights and accumulators stay float32"},
 });
 
 /// The spelling of an enum value in configs, for messages and logs.

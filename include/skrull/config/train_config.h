@@ -27,8 +27,8 @@ struct SchedulerConfig {
   bool operator==(const SchedulerConfig&) const = default;
 };
 
-/// Every option of a run, with its default. An empty path or list means "not given".
-struct TrainConfig {
+/// Every option of a run, with its default, in the order of the reference. An empty path or list means "not given".
+struct TrainConfig {  // NOLINT(clang-analyzer-optin.performance.Padding)
   // Model
   std::filesystem::path model_name_or_path;
   Initialization init = Initialization::pretrained;

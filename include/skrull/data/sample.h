@@ -2,7 +2,6 @@
 // From one row to one training sample: token ids and labels shifted once, on the whole sequence.
 
 #include <cstdint>
-#include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
@@ -19,6 +18,7 @@ namespace skrull {
 struct UnshiftedSample {
   std::vector<std::int32_t> ids;
   std::vector<std::int32_t> labels;
+  std::vector<std::string> ignored_fields;  ///< of the row, met on the way, that mean nothing here
 };
 
 /// What the model is trained on: labels[t] is the token that follows ids[t], or ignored_label.
@@ -39,8 +39,8 @@ class TextEncoder {
   virtual UnshiftedSample encode_document(std::string_view text) const = 0;
   /// The bytes of the tokens; parts of a character where `ids` cut it.
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
-  /// Everything that decides the ids, for cache keys.
-  virtual std::vector<std::filesystem::path> files() const = 0;
+  /// Differs whenever some text could become other ids; for cache keys.
+  virtual std::string fingerprint() const = 0;
 };
 
 struct SampleOptions {

@@ -23,8 +23,8 @@ struct Gemm {
   TensorView c;
   bool transpose_a = false;
   bool transpose_b = false;
-  bool accumulate = false;  ///< add to what C holds
-  ConstTensorView bias;     ///< 1 x n in the compute dtype, or empty
+  bool accumulate = false;    ///< add to what C holds
+  ConstTensorView bias = {};  ///< 1 x n in the compute dtype, or empty
 };
 
 struct AttentionShape {

@@ -5,8 +5,13 @@
 #include <cstdint>
 
 #include "skrull/core/tensor.h"
+#include "skrull/device/ops.h"
+#include "skrull/model/qwen2_config.h"
 
 namespace skrull {
+
+/// The model's attention: heads, head size, scores scaled by 1 / sqrt(head size).
+AttentionShape attention_shape(const Qwen2Config& config);
 
 /// Attention of one layer over the sequences of the current micro-batch. Work is queued on the device's compute stream.
 class AttentionExecutor {
@@ -22,7 +27,8 @@ class AttentionExecutor {
 };
 
 /// Parameters by block in the compute dtype: a flat 1 x n view, laid out by the ParameterTable, valid between acquire
-/// and release.
+/// and release. One block is held at a time. The forward acquires embedding, layers, final norm, head; the backward
+/// then (the head being held already) final norm, layers from the last to the first, whatever the micro-batch holds.
 class ParameterProvider {
  public:
   virtual ~ParameterProvider() = default;
@@ -35,7 +41,8 @@ class GradientSink {
  public:
   virtual ~GradientSink() = default;
   virtual TensorView accumulator(int block) = 0;
-  /// The backward of the current micro-batch adds nothing more to this block.
+  /// The backward of the current micro-batch adds nothing more to this block. Called once for every block: head
+  /// (unless tied), final norm, layers from the last to the first, embedding.
   virtual void ready(int block) = 0;
 };
 

@@ -1,6 +1,5 @@
 // Copies, conversions, sums and SwiGLU: one pass over memory each.
 
-#include <cmath>
 #include <cstring>
 
 #include "cpu/cpu_ops.h"
@@ -35,8 +34,9 @@ void copy_indexed_rows(ConstTensorView source, TensorView target, std::int64_t c
   });
 }
 
-float silu(float x) {
-  return x / (1.0F + std::exp(-x));
+/// 1 / (1 + e^-x): 0 and 1 at the ends.
+[[gnu::always_inline]] inline simd::Floats sigmoid(simd::Floats x) {
+  return 1.0F / (1.0F + simd::exp(-x));
 }
 
 }  // namespace
@@ -146,9 +146,10 @@ void CpuOps::swiglu_forward(Stream& stream, ConstTensorView gate_up, TensorView 
           const T* gate = row_of<T>(gate_up, t);
           const T* up = gate + width;
           T* out = row_of<T>(y, t);
-          for (std::int64_t i = 0; i < width; ++i) {
-            out[i] = static_cast<T>(silu(static_cast<float>(gate[i])) * static_cast<float>(up[i]));
-          }
+          for_each_vector(width, [&](std::int64_t i, auto size) {
+            const simd::Floats x = simd::load_first(gate + i, size);
+            simd::store_first(out + i, x * sigmoid(x) * simd::load_first(up + i, size), size);
+          });
         }
       });
     });
@@ -171,14 +172,14 @@ void CpuOps::swiglu_backward(Stream& stream, ConstTensorView gate_up, ConstTenso
           const T* dout = row_of<T>(dy, t);
           T* dgate = row_of<T>(dgate_up, t);
           T* dup = dgate + width;
-          for (std::int64_t i = 0; i < width; ++i) {
-            const auto x = static_cast<float>(gate[i]);
-            const auto u = static_cast<float>(up[i]);
-            const auto g = static_cast<float>(dout[i]);
-            const float sigmoid = 1.0F / (1.0F + std::exp(-x));
-            dgate[i] = static_cast<T>(g * u * sigmoid * (1.0F + x * (1.0F - sigmoid)));
-            dup[i] = static_cast<T>(g * x * sigmoid);
-          }
+          for_each_vector(width, [&](std::int64_t i, auto size) {
+            const simd::Floats x = simd::load_first(gate + i, size);
+            const simd::Floats u = simd::load_first(up + i, size);
+            const simd::Floats g = simd::load_first(dout + i, size);
+            const simd::Floats s = sigmoid(x);
+            simd::store_first(dgate + i, g * u * s * (1.0F + x * (1.0F - s)), size);
+            simd::store_first(dup + i, g * x * s, size);
+          });
         }
       });
     });

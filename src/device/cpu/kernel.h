@@ -8,6 +8,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "cpu/vector_math.h"
 #include "skrull/core/error.h"
 #include "skrull/core/tensor.h"
 
@@ -77,6 +78,15 @@ void parallel_ranges(std::int64_t count, std::int64_t item_elements, const F& fn
     const std::int64_t end = begin + share + (thread < extra ? 1 : 0);
     if (begin < end) fn(begin, end);
   }
+}
+
+/// Calls fn(i, size) for the vectors [i, i + size) of [0, count): size is the constant simd::lanes for all but the
+/// last.
+template <class F>
+void for_each_vector(std::int64_t count, const F& fn) {
+  std::int64_t i = 0;
+  for (; i + simd::lanes <= count; i += simd::lanes) fn(i, std::integral_constant<std::int64_t, simd::lanes>{});
+  if (i < count) fn(i, count - i);
 }
 
 /// Calls fn(row, begin, end) so that every element of a rows x cols matrix is covered once. When all operands are

@@ -117,6 +117,16 @@ SKRULL_INLINE Floats min(Floats x, Floats y) {
   return x < y ? x : y;
 }
 
+/// Correctly rounded; NaN for negative numbers.
+SKRULL_INLINE Floats sqrt(Floats x) {
+#ifdef __AVX512F__
+  return _mm512_maskz_sqrt_ps(0xFFFFU, x);
+#else
+  for (int lane = 0; lane < lanes; ++lane) x[lane] = __builtin_sqrtf(x[lane]);
+  return x;
+#endif
+}
+
 namespace detail {
 template <class Combine>
 SKRULL_INLINE float reduce(Floats x, Combine combine) {
