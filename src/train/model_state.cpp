@@ -1,7 +1,6 @@
 #include "skrull/train/model_state.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <vector>
 
@@ -56,15 +55,6 @@ void ModelState::export_model(const TrainConfig& config, const EndOfTurn& end_of
                         end_of_turn);
     });
   });
-}
-
-AttentionShape attention_shape(const Qwen2Config& config) {
-  AttentionShape shape;
-  shape.num_heads = config.num_heads;
-  shape.num_kv_heads = config.num_kv_heads;
-  shape.head_dim = config.head_dim;
-  shape.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim)));
-  return shape;
 }
 
 std::int64_t resolve_bucket_tokens(const TrainConfig& config, const Datasets& data, std::int64_t global_batch_size) {

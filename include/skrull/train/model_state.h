@@ -44,8 +44,6 @@ class ModelState {
 /// memory is planned for what can happen.
 std::int64_t resolve_bucket_tokens(const TrainConfig& config, const Datasets& data, std::int64_t global_batch_size);
 
-AttentionShape attention_shape(const Qwen2Config& config);
-
 TransformerOptions transformer_options(const TrainConfig& config, std::int64_t max_tokens, bool training);
 
 /// The end-of-turn token of the tokenizer, when samples are trained to say it: a chat template was used.
