@@ -29,6 +29,7 @@ const std::vector<Command>& commands() {
       {"tokenize", "text to token ids, line by line", tokenize},
       {"render", "conversations to text, ids and labels, as training sees them", render},
       {"config", "the options: JSON Schema or Markdown reference", config},
+      {"bench", "measure this machine: a training step, the operations", bench},
   };
   return table;
 }
