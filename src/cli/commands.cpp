@@ -15,8 +15,8 @@ void print_usage(std::FILE* out) {
       "       mpirun -np N skrull train CONFIG.json [key=value ...] [--key value ...]\n\ncommands:\n",
       out);
   for (const Command& command : commands()) std::fprintf(out, "  %-10s %s\n", command.name, command.help);
-  std::fputs("\nskrull COMMAND --help explains one. Results go to standard output, everything else to standard error.\n",
-             out);
+  std::fputs(
+      "\nskrull COMMAND --help explains one. Results go to standard output, everything else to standard error.\n", out);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #pragma once
-// The sub-commands. Each reads its arguments (those after its name), does its work by calling the layers below, and returns the exit code.
+// The sub-commands. Each reads its arguments (those after its name), does its work by calling the layers below, and
+// returns the exit code.
 
 #include <string>
 #include <vector>

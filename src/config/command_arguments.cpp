@@ -21,7 +21,7 @@ bool looks_like_key(std::string_view text) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
            c == '.';
   };
-  return !text.empty() && std::all_of(text.begin(), text.end(), belongs_in_key);
+  return !text.empty() && text.front() != '-' && std::all_of(text.begin(), text.end(), belongs_in_key);
 }
 
 bool is_assignment(std::string_view argument) {
@@ -36,14 +36,14 @@ class ArgumentReader {
   ConfigSource read() {
     while (next_ < arguments_.size()) {
       const std::string_view argument = arguments_[next_++];
-      if (argument.starts_with(dashes) && argument.size() > dashes.size()) {
+      if (argument.starts_with(dashes) && looks_like_key(argument.substr(dashes.size(), 1))) {
         read_dashed(argument.substr(dashes.size()));
       } else if (is_assignment(argument)) {
         read_assignment(argument);
       } else if (argument.empty() || argument.front() == '-') {
-        problem("{}: expected CONFIG.json, key=value or --key value", argument);
+        problem("'{}': expected CONFIG.json, key=value or --key value", argument);
       } else if (source_.file) {
-        problem("{}: a second config file after {}; expected key=value or --key value", argument,
+        problem("'{}': a second config file after '{}'; expected key=value or --key value", argument,
                 source_.file->string());
       } else {
         source_.file = argument;

@@ -11,10 +11,13 @@ namespace {
 
 constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
 
-/// The reason alone: nlohmann's messages begin with an id and their own position.
+/// The reason alone: nlohmann's messages begin with "[id] " and mostly a position that ends in ": ".
 std::string_view reason_of(std::string_view message) {
-  const auto colon = message.find(": ");
-  return colon == std::string_view::npos ? message : message.substr(colon + 2);
+  for (const std::string_view end_of_prefix : {": ", "] "}) {
+    const auto found = message.find(end_of_prefix);
+    if (found != std::string_view::npos) return message.substr(found + end_of_prefix.size());
+  }
+  return message;
 }
 
 /// Watches a parse for keys that an object holds twice.

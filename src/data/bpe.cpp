@@ -31,8 +31,7 @@ std::size_t pair_slot(std::uint64_t key, std::uint32_t shift) {
   return static_cast<std::size_t>((key * golden_ratio) >> shift);
 }
 
-/// One word and its ids in one cache line. A table of them maps each hash to one place, where the latest word wins: the
-/// common words of a text stay, memory never grows.
+/// One word and its ids in one cache line.
 struct alignas(64) CachedWord {
   static constexpr std::size_t longest = 34;
   static constexpr std::size_t most_ids = 6;
@@ -49,13 +48,15 @@ struct alignas(64) CachedWord {
 };
 static_assert(sizeof(CachedWord) == 64);
 
+/// Each hash has two places, the second for the word that was there before: common words stay, memory never grows.
 class WordCache {
  public:
-  CachedWord& place(std::string_view word) { return words_[hash_bytes(word.data(), word.size()) >> (64 - size_bits)]; }
+  using Places = std::array<CachedWord, 2>;
+  Places& places(std::string_view word) { return sets_[hash_bytes(word.data(), word.size()) >> (64 - set_bits)]; }
 
  private:
-  static constexpr std::uint32_t size_bits = 16;
-  std::vector<CachedWord> words_ = std::vector<CachedWord>(std::size_t{1} << size_bits);
+  static constexpr std::uint32_t set_bits = 15;
+  std::vector<Places> sets_ = std::vector<Places>(std::size_t{1} << set_bits);
 };
 
 WordCache& word_cache_of_thread() {
@@ -75,8 +76,9 @@ void BpeModel::encode_word(std::string_view word, std::vector<std::int32_t>& ids
     merge_word(word, ids);
     return;
   }
-  CachedWord& cached = word_cache_of_thread().place(word);
-  if (cached.holds(serial_, word)) {
+  WordCache::Places& places = word_cache_of_thread().places(word);
+  for (const CachedWord& cached : places) {
+    if (!cached.holds(serial_, word)) continue;
     ids.insert(ids.end(), cached.ids.begin(), cached.ids.begin() + cached.id_count);
     return;
   }
@@ -84,6 +86,8 @@ void BpeModel::encode_word(std::string_view word, std::vector<std::int32_t>& ids
   merge_word(word, ids);
   const std::size_t count = ids.size() - before;
   if (count > CachedWord::most_ids) return;
+  places[1] = places[0];
+  CachedWord& cached = places[0];
   cached.serial = serial_;
   cached.size = static_cast<std::uint8_t>(word.size());
   cached.id_count = static_cast<std::uint8_t>(count);

@@ -1,7 +1,9 @@
 #include "skrull/device/bench.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <limits>
 
@@ -25,12 +27,22 @@ class OpBench {
   std::vector<OpRate> run() {
     copies();
     products();
-    head_products();
+    layer("down, one token", 1, s_.intermediate, s_.hidden, dtype_);
     norms();
     activations();
     embedding();
     loss();
     optimizer();
+    return std::move(rates_);
+  }
+
+  std::vector<OpRate> run_products() {
+    products();
+    return std::move(rates_);
+  }
+
+  std::vector<OpRate> run_attention(std::int64_t length) {
+    attention(length);
     return std::move(rates_);
   }
 
@@ -124,10 +136,8 @@ class OpBench {
     layer("attention output", s_.tokens, s_.num_heads * s_.head_dim, s_.hidden, dtype_);
     layer("gate and up", s_.tokens, s_.hidden, 2 * s_.intermediate, dtype_);
     layer("down", s_.tokens, s_.intermediate, s_.hidden, dtype_);
-    layer("down, one token", 1, s_.intermediate, s_.hidden, dtype_);
+    layer("head", s_.loss_chunk_tokens, s_.hidden, s_.vocabulary, DType::float32);
   }
-
-  void head_products() { layer("head", s_.loss_chunk_tokens, s_.hidden, s_.vocabulary, DType::float32); }
 
   void norms() {
     const TensorView x = random(dtype_, s_.tokens, s_.hidden);
@@ -163,6 +173,34 @@ class OpBench {
     measure("swiglu forward", 0, 3 * bytes(y.elements()), [&] { ops_.swiglu_forward(stream_, gate_up, y); });
     measure("swiglu backward", 0, 5 * bytes(y.elements()),
             [&] { ops_.swiglu_backward(stream_, gate_up, y, dgate_up); });
+    buffers_.clear();
+  }
+
+  void attention(std::int64_t length) {
+    const TensorView qkv = random(dtype_, length, (s_.num_heads + 2 * s_.num_kv_heads) * s_.head_dim);
+    const std::int64_t query = s_.num_heads * s_.head_dim;
+    const std::int64_t key = s_.num_kv_heads * s_.head_dim;
+    const TensorView q = qkv.slice_cols(0, query);
+    const TensorView k = qkv.slice_cols(query, key);
+    const TensorView v = qkv.slice_cols(query + key, key);
+    const TensorView out = random(dtype_, length, query);
+    const TensorView dout = random(dtype_, length, query);
+    const TensorView lse = random(DType::float32, length, s_.num_heads);
+    const TensorView delta = random(DType::float32, length, s_.num_heads);
+    const TensorView dqkv = random(DType::float32, length, qkv.cols());
+    const AttentionShape shape{s_.num_heads, s_.num_kv_heads, s_.head_dim,
+                               static_cast<float>(1.0 / std::sqrt(static_cast<double>(s_.head_dim)))};
+    const std::array segments{AttentionSegment{0, length, 0, length, true}};
+    const double flops =
+        2.0 * static_cast<double>(query) * static_cast<double>(length) * static_cast<double>(length + 1);
+    measure("attention forward", flops, 0, [&] {
+      ops_.attention_forward(stream_, {shape, segments, q, k, v, out, lse});
+    });
+    ops_.attention_delta(stream_, s_.head_dim, out, dout, delta);
+    measure("attention backward", 2.5 * flops, 0, [&] {
+      ops_.attention_backward(stream_, {shape, segments, q, k, v, dout, lse, delta, dqkv.slice_cols(0, query),
+                                        dqkv.slice_cols(query, key), dqkv.slice_cols(query + key, key)});
+    });
     buffers_.clear();
   }
 
@@ -231,6 +269,15 @@ class OpBench {
 
 std::vector<OpRate> bench_ops(Device& device, const BenchShape& shape, DType compute_dtype, double seconds) {
   return OpBench(device, shape, compute_dtype, seconds).run();
+}
+
+std::vector<OpRate> bench_products(Device& device, const BenchShape& shape, DType compute_dtype, double seconds) {
+  return OpBench(device, shape, compute_dtype, seconds).run_products();
+}
+
+std::vector<OpRate> bench_attention(Device& device, const BenchShape& shape, std::int64_t length, DType compute_dtype,
+                                    double seconds) {
+  return OpBench(device, shape, compute_dtype, seconds).run_attention(length);
 }
 
 }  // namespace skrull

@@ -12,7 +12,7 @@
 namespace skrull {
 
 /// What the backward of one layer reads. Everything else it needs it computes again from these: the normed inputs and
-/// the SwiGLU output cost one pass over memory each, against 4 h + 2 f numbers per token and layer to keep them.
+/// the SwiGLU output cost one pass over memory each, against 2 h + f numbers per token and layer to keep them.
 struct LayerActivations {
   TensorView input;               ///< [T, h] the residual stream
   TensorView input_inverse_rms;   ///< [1, T] fp32

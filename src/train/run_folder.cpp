@@ -56,23 +56,34 @@ void write_temporary_folder(const fs::path& temporary, const std::function<void(
 
 }  // namespace
 
-void RunFolder::prepare(const TrainConfig& config) const {
+void RunFolder::check(const TrainConfig& config) const {
   std::error_code problem;
   fs::create_directories(path_, problem);
   if (problem || ::access(path_.c_str(), W_OK | X_OK) != 0) {
     throw_invalid_input("output_dir: {} can't be written ({}); choose another folder or mend its permissions",
                         path_.string(), problem ? problem.message() : "no permission");
   }
+  if (fs::equivalent(path_, config.model_name_or_path, problem)) {
+    throw_invalid_input(
+        "output_dir: {} is the model folder itself, which training would overwrite; choose another folder",
+        path_.string());
+  }
+  if (config.overwrite_output_dir) return;
   for (const auto& entry : fs::directory_iterator(path_)) {
     if (entry.path().filename() == cache_name) continue;
-    if (!config.overwrite_output_dir) {
-      throw_invalid_input(
-          "output_dir: {} is not empty (it holds {}); nothing was overwritten. Choose another output_dir, or set "
-          "overwrite_output_dir to replace an earlier run",
-          path_.string(), entry.path().filename().string());
-    }
-    if (is_made_by_a_run(entry.path())) fs::remove_all(entry.path());
+    throw_invalid_input(
+        "output_dir: {} is not empty (it holds {}); nothing was overwritten. Choose another output_dir, or set "
+        "overwrite_output_dir to replace an earlier run",
+        path_.string(), entry.path().filename().string());
   }
+}
+
+void RunFolder::begin(const TrainConfig& config) const {
+  std::vector<fs::path> earlier;
+  for (const auto& entry : fs::directory_iterator(path_)) {
+    if (is_made_by_a_run(entry.path())) earlier.push_back(entry.path());
+  }
+  for (const fs::path& entry : earlier) fs::remove_all(entry);
   write_file_atomically(path_ / "args.json", config_to_json(config));
 }
 

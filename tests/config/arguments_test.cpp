@@ -36,8 +36,8 @@ TEST_CASE("switches need no value and never swallow the config file") {
 
 TEST_CASE("arguments that can't be understood are problems, not lost") {
   CHECK(read_arguments({"a.json", "b.json"}).problems ==
-        Strings{"b.json: a second config file after a.json; expected key=value or --key value"});
-  CHECK(read_arguments({"-v", "--", ""}).problems.size() == 3);
+        Strings{"'b.json': a second config file after 'a.json'; expected key=value or --key value"});
+  CHECK(read_arguments({"-v", "--", "", "--=3"}).problems.size() == 4);
   CHECK(read_arguments({"--seed"}).problems == Strings{"seed: a value is missing after --seed"});
   CHECK(read_arguments({"--seed", "--max_steps", "3"}).problems == Strings{"seed: a value is missing after --seed"});
   CHECK(read_arguments({"--no_seed"}).problems == Strings{"--no_seed: seed is no switch that can be turned off"});

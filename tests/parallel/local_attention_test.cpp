@@ -1,6 +1,7 @@
 // LocalAttention against attention by its definition in fp64, sequence by sequence.
 #include "skrull/parallel/local_attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -111,7 +112,8 @@ void check_close(const Values& actual, const Values& expected) {
     error += std::pow(static_cast<double>(actual[i]) - expected[i], 2);
     norm += std::pow(static_cast<double>(expected[i]), 2);
   }
-  CHECK(std::sqrt(error) <= 2e-6 * std::sqrt(norm));
+  // Inputs are of order 1; the gradients of a lone token are 0.
+  CHECK(std::sqrt(error) <= 2e-6 * std::sqrt(std::max(norm, static_cast<double>(actual.size()))));
 }
 
 }  // namespace

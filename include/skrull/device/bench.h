@@ -36,4 +36,12 @@ struct OpRate {
 /// "bench". The first line, "copy", is the device's plain copy: the bandwidth to compare with.
 std::vector<OpRate> bench_ops(Device& device, const BenchShape& shape, DType compute_dtype, double seconds = 0.2);
 
+/// The matrix products of one block ("qkv forward", ...) and of one chunk of the head ("head forward", ...) alone.
+std::vector<OpRate> bench_products(Device& device, const BenchShape& shape, DType compute_dtype, double seconds);
+
+/// "attention forward" and "attention backward" of one causal sequence of `length` tokens. FLOPs: 2 nq d S (S + 1)
+/// forward, 2.5 times that backward.
+std::vector<OpRate> bench_attention(Device& device, const BenchShape& shape, std::int64_t length, DType compute_dtype,
+                                    double seconds);
+
 }  // namespace skrull

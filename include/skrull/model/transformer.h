@@ -21,7 +21,7 @@ struct TransformerOptions {
   std::int64_t max_tokens = 0;  ///< of the largest micro-batch: everything is allocated for it
   Recompute recompute = Recompute::none;
   std::int64_t loss_chunk_tokens =
-      0;                 ///< rows of logits that exist at once; 0 = chosen by the vocabulary (about 64 MiB)
+      0;                 ///< rows of logits that exist at once; 0 = chosen by the vocabulary (about 256 MiB)
   bool training = true;  ///< false: no memory for the backward; forward_backward() throws
 };
 

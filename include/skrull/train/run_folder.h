@@ -15,11 +15,13 @@ class RunFolder {
  public:
   explicit RunFolder(std::filesystem::path output_dir) : path_(std::move(output_dir)) {}
 
-  /// Makes the folder and writes args.json, the resolved config. Throws InvalidInput when the folder holds anything but
-  /// a token cache and overwrite_output_dir is false (nothing is touched then), or when it can't be written. With
-  /// overwrite_output_dir the earlier run's metrics, log, checkpoints and model files are removed; files that no run
-  /// makes stay.
-  void prepare(const TrainConfig& config) const;
+  /// Before a long start-up: throws InvalidInput when the folder holds anything but a token cache and
+  /// overwrite_output_dir is false, when it can't be made or written, or when it is the model folder itself. Changes
+  /// nothing but making the folder.
+  void check(const TrainConfig& config) const;
+  /// When the start-up has succeeded: removes what an earlier run left there (metrics, log, checkpoints, model files;
+  /// files that no run makes stay) and writes args.json, the resolved config.
+  void begin(const TrainConfig& config) const;
 
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path metrics_file() const { return path_ / "metrics.jsonl"; }

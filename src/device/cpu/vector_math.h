@@ -20,7 +20,9 @@ using Floats = float __attribute__((vector_size(64)));
 using Ints = std::int32_t __attribute__((vector_size(64)));  ///< also what a comparison of Floats gives: 0 or -1
 
 SKRULL_INLINE Floats broadcast(float value) {
-  return Floats{} + value;
+  // Not Floats{} + value: that is an addition, as -0 + 0 is not -0.
+  return Floats{value, value, value, value, value, value, value, value,
+                value, value, value, value, value, value, value, value};
 }
 SKRULL_INLINE Ints lane_numbers() {
   return Ints{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};

@@ -1,0 +1,56 @@
+#pragma once
+// Chats as rows of JSON hold them, checked and brought into the one form that chat templates render. Sources that make
+// or read rows include skrull/core/json.h as well.
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace skrull {
+
+enum class Role {
+  system,
+  user,
+  assistant,
+  tool,
+  unknown  ///< only without validation: templates print nothing for it
+};
+
+struct ToolCall {
+  std::string name;
+  std::string arguments;  ///< JSON as Python's json.dumps(ensure_ascii=False) writes it
+};
+
+struct Message {
+  Role role = Role::unknown;
+  std::string content;
+  std::vector<ToolCall> tool_calls;
+  bool supervised = true;  ///< of an assistant message: whether its tokens are trained ("weight" is not 0)
+};
+
+struct Conversation {
+  std::vector<Message> messages;
+  std::vector<std::string> tools;  ///< each as json.dumps(ensure_ascii=False) writes it
+  /// Fields of the messages that were there but have no meaning here, e.g. "messages[].name"; each once.
+  std::vector<std::string> ignored_fields;
+};
+
+/// One line of JSON. Keeps the order of keys; an integer beyond 64 bits is kept exactly, as a binary value that holds
+/// its digits. Throws InvalidInput with the column, without quoting the line: not JSON, invalid UTF-8, or nested deeper
+/// than 512 levels.
+nlohmann::ordered_json parse_row(std::string_view line);
+
+/// The conversation that training sees, from {"messages": [..], "tools": [..]} (other keys of the row are the
+/// caller's). Null content is empty, a list of text parts is joined, tools and tool-call arguments may be JSON in a
+/// string, tool calls may be wrapped as {"type": "function", "function": {..}}. Throws InvalidInput that begins with
+/// the field
+/// ("messages[3].role: ..."), says what was seen and expected and never quotes content; the caller adds file and line.
+Conversation parse_conversation(const nlohmann::ordered_json& row);
+
+/// The conversation that the model's Jinja template alone would print, with Python's way to print what isn't text and
+/// no other checks: unknown roles vanish, arguments in a string stay a string. Throws InvalidInput with the field where
+/// the template itself fails (such as joining text with null).
+Conversation read_conversation_as_jinja(const nlohmann::ordered_json& row);
+
+}  // namespace skrull
