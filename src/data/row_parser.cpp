@@ -6,6 +6,7 @@
 
 #include "skrull/core/error.h"
 #include "skrull/core/text.h"
+#include "skrull/data/conversation.h"
 
 namespace skrull {
 namespace {
@@ -46,13 +47,6 @@ constexpr std::array foreign_formats{
     ForeignFormat{"content", "plain text to train on belongs into \"text\""},
 };
 
-/// nlohmann's reason without its id and position, and without the text it quotes.
-std::string_view safe_reason(std::string_view message) {
-  const std::size_t colon = message.find(": ");
-  if (colon != std::string_view::npos) message.remove_prefix(colon + 2);
-  return message.substr(0, message.find("; last read: "));
-}
-
 OrderedJson parse_json(const Row& row, const std::string& file) {
   const std::size_t invalid = find_invalid_utf8(row.text);
   if (invalid != std::string_view::npos) {
@@ -60,12 +54,12 @@ OrderedJson parse_json(const Row& row, const std::string& file) {
                         static_cast<unsigned char>(row.text[invalid]));
   }
   try {
-    return OrderedJson::parse(row.text);
-  } catch (const OrderedJson::parse_error& error) {
-    throw_invalid_input("{}: invalid JSON: {}", locate(row, file, error.byte > 0 ? error.byte - 1 : 0),
-                        safe_reason(error.what()));
-  } catch (const OrderedJson::out_of_range&) {
-    throw_invalid_input("{}:{}: invalid JSON: a number is too large", file, row.line);
+    return parse_row(row.text);
+  } catch (const RowSyntaxError& error) {
+    throw_invalid_input("{}: invalid JSON: {}", locate(row, file, error.column() > 0 ? error.column() - 1 : 0),
+                        error.reason());
+  } catch (const InvalidInput& error) {
+    throw_invalid_input("{}:{}: {}", file, row.line, error.what());
   }
 }
 

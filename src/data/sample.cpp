@@ -12,6 +12,13 @@
 namespace skrull {
 namespace {
 
+/// What stands in the place of a token id, for messages.
+std::string describe_element(const OrderedJson& element) {
+  if (element.is_number_integer()) return element.dump();
+  if (element.is_binary()) return "beyond 64 bits";  // see parse_row()
+  return fmt::format("of type {}", element.type_name());
+}
+
 /// The integers of `array`. `name` is the key that holds it.
 std::vector<std::int32_t> read_integers(const OrderedJson& array, std::string_view name) {
   if (!array.is_array()) throw_invalid_input("\"{}\" is of type {}, expected an array", name, array.type_name());
@@ -22,9 +29,7 @@ std::vector<std::int32_t> read_integers(const OrderedJson& array, std::string_vi
                           ? element.get<std::uint64_t>() <= INT32_MAX
                           : element.is_number_integer() && element.get<std::int64_t>() >= INT32_MIN;
     if (!fits) {
-      throw_invalid_input(
-          "{}[{}] is {}, expected a token id", name, integers.size(),
-          element.is_number_integer() ? element.dump() : fmt::format("of type {}", element.type_name()));
+      throw_invalid_input("{}[{}] is {}, expected a token id", name, integers.size(), describe_element(element));
     }
     integers.push_back(element.get<std::int32_t>());
   }

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "data/errors.h"
 #include "skrull/core/error.h"
 #include "skrull/data/micro_batch.h"
 #include "skrull/data/sample.h"
@@ -55,20 +56,5 @@ class ByteEncoder : public TextEncoder {
     sample.labels.push_back(supervised ? id : ignored_label);
   }
 };
-
-/// The message of the InvalidInput that `action` throws, or "accepted".
-template <class Action>
-std::string refusal(const Action& action) {
-  try {
-    action();
-  } catch (const InvalidInput& error) {
-    return error.what();
-  }
-  return "accepted";
-}
-
-inline bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 }  // namespace skrull::test

@@ -8,7 +8,7 @@
 
 using namespace skrull;
 using test::contains;
-using test::refusal;
+using test::invalid_input_of;
 
 namespace {
 
@@ -26,7 +26,7 @@ std::vector<std::string> rows_of(std::string_view content) {
 using Rows = std::vector<std::string>;
 
 std::string failure_of(std::string_view content) {
-  return refusal([&] { rows_of(content); });
+  return invalid_input_of([&] { rows_of(content); });
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 
 using namespace skrull;
 using test::contains;
-using test::refusal;
+using test::invalid_input_of;
 
 namespace {
 
@@ -21,7 +21,7 @@ RowResult build(std::string_view text, const SampleOptions& options = {100, Over
 }
 
 std::string failure(std::string_view text, const SampleOptions& options = {100, OverlengthPolicy::drop, 1000}) {
-  return refusal([&] { build(text, options); });
+  return invalid_input_of([&] { build(text, options); });
 }
 
 }  // namespace
@@ -110,6 +110,7 @@ TEST_CASE("bad token ids name the entry and the vocabulary") {
   CHECK(contains(failure(R"({"input_ids": [5, 6], "labels": [5, -1]})"), "labels[1] is -1, outside"));
   CHECK(contains(failure(R"({"input_ids": [5, 6], "labels": [5, 1000]})"), "labels[1] is 1000, outside"));
   CHECK(contains(failure(R"({"input_ids": [5, 4294967297]})"), "input_ids[1] is 4294967297, expected a token id"));
+  CHECK(contains(failure(R"({"input_ids": [99999999999999999999]})"), "input_ids[0] is beyond 64 bits, expected"));
   CHECK(contains(failure(R"({"input_ids": [5, 1.5]})"), "input_ids[1] is of type number, expected a token id"));
   CHECK(contains(failure(R"({"input_ids": [5, true]})"), "input_ids[1] is of type boolean"));
   CHECK(contains(failure(R"({"input_ids": [[5, 6]]})"), "input_ids[0] is of type array"));
@@ -131,7 +132,8 @@ TEST_CASE("bad JSON names line, column and reason, never content") {
     CHECK(message.find("data.jsonl:7:") == 0);
     CHECK_FALSE(contains(message, "secret"));
   }
-  CHECK(contains(failure(R"({"text": 1e999})"), "data.jsonl:7: invalid JSON: a number is too large"));
+  CHECK(failure(R"({"text": 1e999})") == "data.jsonl:7: column 14: invalid JSON: a number is too large");
+  CHECK(failure(std::string(600, '[')) == "data.jsonl:7: JSON nested deeper than 512 levels");
   CHECK(failure("{\"text\": \"a\xFF\"}") == "data.jsonl:7: column 12: byte 0xFF is not valid UTF-8");
   CHECK(failure("{\"text\": \"\xC3\"}") == "data.jsonl:7: column 11: byte 0xC3 is not valid UTF-8");
   CHECK(contains(failure("[1]"), "the row is of type array, expected an object"));
@@ -158,7 +160,7 @@ TEST_CASE("a malformed conversation is located") {
 TEST_CASE("without a tokenizer only input_ids rows are accepted") {
   const SampleBuilder builder(nullptr, {100, OverlengthPolicy::drop, 1000});
   CHECK(builder.build(Row{R"({"input_ids": [1, 2]})", 1, 1}, "f").outcome == RowOutcome::kept);
-  CHECK(contains(refusal([&] {
+  CHECK(contains(invalid_input_of([&] {
                    builder.build(Row{R"({"text": "a"})", 4, 1}, "f");
                  }),
                  "f:4: the row needs a tokenizer"));

@@ -10,7 +10,7 @@
 
 using namespace skrull;
 using test::contains;
-using test::refusal;
+using test::invalid_input_of;
 using test::StoreFixture;
 using test::to_vector;
 
@@ -192,7 +192,7 @@ TEST_CASE("bad rows are reported in file order, the same with any number of thre
   std::string expected;
   for (const std::int64_t threads : {1, 2, 4}) {
     request.threads = threads;
-    const std::string message = refusal([&] { build_token_store(request); });
+    const std::string message = invalid_input_of([&] { build_token_store(request); });
     if (expected.empty()) expected = message;
     CHECK(message == expected);
   }
@@ -207,7 +207,7 @@ TEST_CASE("at most five bad rows are shown") {
   std::string rows;
   for (int i = 0; i < 1000; ++i) rows += "{}\n";
   const auto request = fixture.request({fixture.write("a.jsonl", rows)});
-  const std::string message = refusal([&] { build_token_store(request); });
+  const std::string message = invalid_input_of([&] { build_token_store(request); });
   CHECK(contains(message, "a.jsonl:1: "));
   CHECK(contains(message, "a.jsonl:5: "));
   CHECK_FALSE(contains(message, "a.jsonl:6: "));
@@ -217,7 +217,7 @@ TEST_CASE("at most five bad rows are shown") {
 TEST_CASE("a broken array is reported behind the rows before it") {
   StoreFixture fixture;
   const auto request = fixture.request({fixture.write("a.json", "[{\"text\": \"ab\"}, {\"txt\": 1}")});
-  const std::string message = refusal([&] { build_token_store(request); });
+  const std::string message = invalid_input_of([&] { build_token_store(request); });
   CHECK(contains(message, "a.json:1: the row holds \"txt\""));
   CHECK(contains(message, "a.json:1: column 28: the file ends inside its array of rows"));
 }
@@ -225,14 +225,15 @@ TEST_CASE("a broken array is reported behind the rows before it") {
 TEST_CASE("no rows, or none left, is an error with the reasons") {
   StoreFixture fixture;
   const auto empty = fixture.write("empty.jsonl", "\n\n");
-  CHECK(contains(refusal([&] { build_token_store(fixture.request({empty})); }), "the data set holds no rows: "));
-  CHECK(contains(refusal([&] { build_token_store(fixture.request({})); }), "it has no files"));
+  CHECK(
+      contains(invalid_input_of([&] { build_token_store(fixture.request({empty})); }), "the data set holds no rows: "));
+  CHECK(contains(invalid_input_of([&] { build_token_store(fixture.request({})); }), "it has no files"));
   const auto masked = fixture.write("masked.jsonl", "{\"input_ids\": [1]}\n{\"input_ids\": [2]}\n");
-  CHECK(refusal([&] {
+  CHECK(invalid_input_of([&] {
           build_token_store(fixture.request({empty, masked}));
         }) == "no row is left to train on: kept 0 of 2 rows: 2 dropped without a token to train on (first: " +
                   masked.string() + ":1)");
-  CHECK(contains(refusal([&] { build_token_store(fixture.request({"/no/such/file.jsonl"})); }),
+  CHECK(contains(invalid_input_of([&] { build_token_store(fixture.request({"/no/such/file.jsonl"})); }),
                  "/no/such/file.jsonl: can't be opened"));
 }
 

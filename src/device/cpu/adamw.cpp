@@ -8,6 +8,26 @@
 
 namespace skrull {
 
+namespace {
+
+/// Sum of squares in fp64.
+template <class T>
+double squares_in_double(const T* x, std::int64_t count) {
+  using Doubles = double __attribute__((vector_size(2 * sizeof(simd::Floats))));
+  constexpr std::int64_t chains = 2;  // sums that do not wait for each other
+  Doubles sums[chains] = {};
+  for_each_vector(count, [&](std::int64_t i, auto size) {
+    const auto value = __builtin_convertvector(simd::load_first(x + i, size), Doubles);
+    sums[i / simd::lanes % chains] += value * value;
+  });
+  const Doubles both = sums[0] + sums[1];
+  double sum = 0;
+  for (int lane = 0; lane < simd::lanes; ++lane) sum += both[lane];
+  return sum;
+}
+
+}  // namespace
+
 void CpuOps::adamw(Stream& stream, const AdamW& adamw) {
   const AdamW a = adamw;
   const std::int64_t count = a.parameter.cols();
@@ -43,23 +63,20 @@ void CpuOps::adamw(Stream& stream, const AdamW& adamw) {
     with_dtype(has_copy ? a.compute_copy.dtype() : DType::float32, [&]<class T>(std::type_identity<T>) {
       T* copy = has_copy ? row_of<T>(a.compute_copy, 0) : nullptr;
       parallel_elements(1, count, true, [&](std::int64_t, std::int64_t begin, std::int64_t end) {
-        const auto update = [&](std::int64_t i) {
-          const float g = gradient[i] * gradient_scale;
-          first[i] += new_share1 * (g - first[i]);
-          second[i] = beta2 * second[i] + new_share2 * g * g;
-          const float denominator = std::sqrt(second[i]) / root_correction + epsilon;
-          parameter[i] = decay * parameter[i] - step_size * (first[i] / denominator);
-        };
-        if (copy == nullptr) {
-#pragma omp simd
-          for (std::int64_t i = begin; i < end; ++i) update(i);
-        } else {
-#pragma omp simd
-          for (std::int64_t i = begin; i < end; ++i) {
-            update(i);
-            copy[i] = static_cast<T>(parameter[i]);
-          }
-        }
+        for_each_vector(end - begin, [&](std::int64_t offset, auto size) {
+          const std::int64_t i = begin + offset;
+          const simd::Floats g = simd::load_first(gradient + i, size) * gradient_scale;
+          simd::Floats m = simd::load_first(first + i, size);
+          simd::Floats v = simd::load_first(second + i, size);
+          simd::Floats p = simd::load_first(parameter + i, size);
+          m += new_share1 * (g - m);
+          v = beta2 * v + new_share2 * g * g;
+          p = decay * p - step_size * (m / (simd::sqrt(v) / root_correction + epsilon));
+          simd::store_first(first + i, m, size);
+          simd::store_first(second + i, v, size);
+          simd::store_first(parameter + i, p, size);
+          if (copy != nullptr) simd::store_first(copy + i, p, size);
+        });
       });
     });
   });
@@ -82,13 +99,7 @@ void CpuOps::sum_of_squares(Stream& stream, ConstTensorView x, TensorView result
           const T* values = row_of<T>(x, i / row_blocks);
           const std::int64_t begin = i % row_blocks * block;
           const std::int64_t end = std::min(cols, begin + block);
-          double sum = 0;
-#pragma omp simd reduction(+ : sum)
-          for (std::int64_t j = begin; j < end; ++j) {
-            const auto value = static_cast<double>(static_cast<float>(values[j]));
-            sum += value * value;
-          }
-          partial[static_cast<std::size_t>(i)] = sum;
+          partial[static_cast<std::size_t>(i)] = squares_in_double(values + begin, end - begin);
         }
       });
     });

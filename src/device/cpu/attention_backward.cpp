@@ -1,6 +1,7 @@
 #include <omp.h>
 
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "cpu/attention.h"
@@ -12,15 +13,26 @@ namespace attention {
 
 namespace {
 
-/// One key-value head of one segment, cut into square tiles of key_block queries x key_block keys.
+/// One key-value head of one segment, cut into tiles of queries x keys.
+///
+/// Every tile belongs to a wave: the distance of its query tile from its key tile, along the longer side and modulo it.
+/// The tiles of a wave share neither query rows nor keys, so they run side by side, and every gradient sums its tiles
+/// in the order of the waves, whoever runs them.
 struct Chain {
   const AttentionSegment* segment;
   std::int64_t kv_head;
+  std::int64_t tile_queries, tile_keys;
   std::int64_t query_tiles, key_tiles;
 
-  /// A tile's wave is the distance of its query tile from its key tile, modulo the larger side. The tiles of a wave
-  /// share neither query rows nor keys, so they run side by side, and every gradient sums its tiles in the order of the
-  /// waves, whoever runs them.
+  Chain(const AttentionSegment& of, std::int64_t head, std::int64_t group)
+      : segment(&of),
+        kv_head(head),
+        tile_queries(attention::tile_queries(group)),
+        // Packing queries pays over many keys, but a long segment should still have some tiles in a wave.
+        tile_keys(key_block * std::clamp<std::int64_t>(of.k_len / (8 * key_block), 1, 4)),
+        query_tiles(divide_up(of.q_len, tile_queries)),
+        key_tiles(divide_up(of.k_len, tile_keys)) {}
+
   std::int64_t waves() const { return std::max(query_tiles, key_tiles); }
 };
 
@@ -31,124 +43,132 @@ struct BackwardTask {
   std::int64_t key, keys;
 };
 
-/// Sizes of a tile and where its parts lie in a thread's scratch memory, in floats.
+/// Sizes and where the parts of a tile lie in a thread's scratch memory, in floats.
 struct BackwardPlan {
   explicit BackwardPlan(const AttentionShape& shape)
       : group(shape.num_heads / shape.num_kv_heads),
-        queries(queries_of(140, group)),
-        rows(round_up(queries * group, strip_rows)),
+        block_rows(block_queries(group) * group),
+        rows(tile_queries(group) * group),
         stride(packed_stride(shape.head_dim)),
         q(0),
         dout(q + rows * stride),
         dq(dout + rows * stride),
-        weights(dq + strip_rows * stride),
-        dscores(weights + rows * score_stride),
-        keys(dscores + rows * score_stride),
+        keys(dq + rows * stride),
         values(keys + key_block * shape.head_dim),
         key_rows(values + key_block * shape.head_dim),
         dkeys(key_rows + key_block * stride),
         dvalues(dkeys + key_block * stride),
-        floats(round_up(dvalues + key_block * stride, lanes)) {}
+        weights(dvalues + key_block * stride),
+        dscores(weights + block_rows * score_stride),
+        floats(round_up(dscores + block_rows * score_stride, lanes)) {}
 
-  std::int64_t group, queries, rows, stride;
-  std::int64_t q, dout;         ///< [rows, stride]
-  std::int64_t dq;              ///< [strip_rows, stride]
-  std::int64_t weights;         ///< [rows, score_stride]
-  std::int64_t dscores;         ///< [rows, score_stride]
-  std::int64_t keys, values;    ///< panels of pack_transposed()
-  std::int64_t key_rows;        ///< [key_block, stride], times the scale of the scores
-  std::int64_t dkeys, dvalues;  ///< [key_block, stride]
-  std::int64_t floats;          ///< of all
+  std::int64_t group, block_rows, rows, stride;
+  std::int64_t q, dout, dq;       ///< [rows, stride]
+  std::int64_t keys, values;      ///< panels of pack_transposed()
+  std::int64_t key_rows;          ///< [key_block, stride], times the scale of the scores
+  std::int64_t dkeys, dvalues;    ///< [key_block, stride], dkeys not yet times the scale
+  std::int64_t weights, dscores;  ///< [block_rows, score_stride]
+  std::int64_t floats;            ///< of all
 };
 
 template <class Stride>
 class BackwardTile {
  public:
-  BackwardTile(const AttentionBackward& call, const BackwardPlan& plan, Stride stride, float* memory)
-      : call_(call), plan_(plan), stride_(stride), memory_(memory) {}
+  BackwardTile(const AttentionBackward& call, const BackwardPlan& plan, Stride stride, const BackwardTask& task,
+               float* memory)
+      : call_(call),
+        plan_(plan),
+        stride_(stride),
+        task_(task),
+        head_dim_(call.shape.head_dim),
+        rows_(task.queries * plan.group),
+        memory_(memory) {}
 
-  void run(const BackwardTask& task) {
-    const std::int64_t head_dim = call_.shape.head_dim;
-    const std::int64_t first_key = task.segment->k_begin + task.key;
-    pack_transposed(call_.k, first_key, task.keys, task.kv_head, head_dim, memory_ + plan_.keys);
-    pack_transposed(call_.v, first_key, task.keys, task.kv_head, head_dim, memory_ + plan_.values);
-    pack_rows(call_.k, first_key, task.keys, task.kv_head, 1, head_dim, stride_, call_.shape.scale,
-              memory_ + plan_.key_rows);
-    std::fill_n(memory_ + plan_.dkeys, key_block * stride_, 0.0F);
-    std::fill_n(memory_ + plan_.dvalues, key_block * stride_, 0.0F);
-    for (std::int64_t query = task.query; query < task.query + task.queries; query += plan_.queries)
-      add_queries(task, query, std::min(plan_.queries, task.query + task.queries - query));
-    add_rows(memory_ + plan_.dkeys, task.keys, 1, head_dim, stride_, call_.shape.scale, call_.dk, first_key,
-             task.kv_head);
-    add_rows(memory_ + plan_.dvalues, task.keys, 1, head_dim, stride_, 1, call_.dv, first_key, task.kv_head);
+  void run() {
+    const std::int64_t first_query = task_.segment->q_begin + task_.query;
+    const std::int64_t padded_rows = round_up(rows_, strip_rows);
+    for (const auto& [source, part] : {std::pair{call_.q, plan_.q}, std::pair{call_.dout, plan_.dout}}) {
+      pack_rows(source, first_query, task_.queries, task_.kv_head * plan_.group, plan_.group, head_dim_, stride_, 1,
+                memory_ + part);
+      std::fill_n(memory_ + part + rows_ * stride_, (padded_rows - rows_) * stride_, 0.0F);
+    }
+    std::fill_n(memory_ + plan_.dq, padded_rows * stride_, 0.0F);
+    for (std::int64_t key = task_.key; key < task_.key + task_.keys; key += key_block)
+      add_keys(key, std::min(key_block, task_.key + task_.keys - key));
+    add_rows(memory_ + plan_.dq, stride_, 1, call_.dq, first_query, task_.queries, task_.kv_head * plan_.group,
+             plan_.group, head_dim_);
   }
 
  private:
-  std::int64_t visible(const BackwardTask& task, std::int64_t query) const {
-    return std::clamp<std::int64_t>(visible_keys(*task.segment, query) - task.key, 0, task.keys);
+  /// How many of the keys [key, key + keys) a row of the tile sees.
+  std::int64_t visible(std::int64_t row, std::int64_t key, std::int64_t keys) const {
+    return std::clamp<std::int64_t>(visible_keys(*task_.segment, task_.query + row / plan_.group) - key, 0, keys);
   }
 
-  /// Query rows [query, query + queries) of the segment: their share of dq, dkeys and dvalues.
-  void add_queries(const BackwardTask& task, std::int64_t query, std::int64_t queries) {
-    const std::int64_t head_dim = call_.shape.head_dim;
-    const std::int64_t rows = queries * plan_.group;
-    const std::int64_t columns = visible(task, query + queries - 1);
+  /// The first row of the tile that sees `key`.
+  std::int64_t first_row_of(std::int64_t key) const {
+    if (!task_.segment->causal) return 0;
+    return std::max<std::int64_t>(0, key + task_.segment->q_len - task_.segment->k_len - task_.query) * plan_.group;
+  }
+
+  /// One key block against all rows of the tile.
+  void add_keys(std::int64_t key, std::int64_t keys) {
+    const std::int64_t first = task_.segment->k_begin + key;
+    const std::int64_t head = task_.kv_head;
+    pack_transposed(call_.k, first, keys, head, head_dim_, memory_ + plan_.keys);
+    pack_transposed(call_.v, first, keys, head, head_dim_, memory_ + plan_.values);
+    pack_rows(call_.k, first, keys, head, 1, head_dim_, stride_, call_.shape.scale, memory_ + plan_.key_rows);
+    std::fill_n(memory_ + plan_.dkeys, round_up(keys, strip_rows) * stride_, 0.0F);
+    std::fill_n(memory_ + plan_.dvalues, round_up(keys, strip_rows) * stride_, 0.0F);
+    for (std::int64_t row = 0; row < rows_; row += plan_.block_rows)
+      add_block(row, std::min(row + plan_.block_rows, rows_), key, keys);
+    add_rows(memory_ + plan_.dkeys, stride_, call_.shape.scale, call_.dk, first, keys, head, 1, head_dim_);
+    add_rows(memory_ + plan_.dvalues, stride_, 1, call_.dv, first, keys, head, 1, head_dim_);
+  }
+
+  /// Rows [begin, end) of the tile against a key block.
+  void add_block(std::int64_t begin, std::int64_t end, std::int64_t key, std::int64_t keys) {
+    const std::int64_t columns = visible(end - 1, key, keys);
     if (columns == 0) return;
-    const std::int64_t padding = round_up(rows, strip_rows) - rows;
-    for (const auto& [source, target] : {std::pair{call_.q, plan_.q}, std::pair{call_.dout, plan_.dout}}) {
-      pack_rows(source, task.segment->q_begin + query, queries, task.kv_head * plan_.group, plan_.group, head_dim,
-                stride_, 1, memory_ + target);
-      std::fill_n(memory_ + target + rows * stride_, padding * stride_, 0.0F);
-    }
-    for (std::int64_t row = 0; row < rows; row += strip_rows) add_strip(task, query, row, rows, columns);
+    const std::int64_t filled = round_up(round_up(columns, strip_rows), lanes);
+    for (std::int64_t row = begin; row < end; row += strip_rows)
+      add_strip(row, std::min(row + strip_rows, end), begin, key, keys, filled);
 
-    for (std::int64_t key = 0; key < columns; key += strip_rows) {
-      std::int64_t row = 0;  // the first row that sees any of these keys
-      if (task.segment->causal)
-        row = std::max<std::int64_t>(0, task.key + key - (visible_keys_unclamped(task, query) - 1)) * plan_.group;
-      const float* weights = memory_ + plan_.weights + row * score_stride + key;
-      const float* dscores = memory_ + plan_.dscores + row * score_stride + key;
-      multiply_strip<Into::add>(weights, Constant<1>{}, score_stride, memory_ + plan_.dout + row * stride_, stride_,
-                                rows - row, memory_ + plan_.dvalues + key * stride_, stride_, head_dim);
-      multiply_strip<Into::add>(dscores, Constant<1>{}, score_stride, memory_ + plan_.q + row * stride_, stride_,
-                                rows - row, memory_ + plan_.dkeys + key * stride_, stride_, head_dim);
+    // Sums over rows: the weights are read down their columns.
+    for (std::int64_t column = 0; column < columns; column += strip_rows) {
+      const std::int64_t row = std::max(begin, first_row_of(key + column));
+      const std::int64_t at = (row - begin) * score_stride + column;
+      multiply_strip<Into::add>(memory_ + plan_.weights + at, Constant<1>{}, score_stride,
+                                memory_ + plan_.dout + row * stride_, stride_, end - row,
+                                memory_ + plan_.dvalues + column * stride_, stride_, head_dim_);
+      multiply_strip<Into::add>(memory_ + plan_.dscores + at, Constant<1>{}, score_stride,
+                                memory_ + plan_.q + row * stride_, stride_, end - row,
+                                memory_ + plan_.dkeys + column * stride_, stride_, head_dim_);
     }
   }
 
-  static std::int64_t visible_keys_unclamped(const BackwardTask& task, std::int64_t query) {
-    return query + task.segment->k_len - task.segment->q_len + 1;
-  }
-
-  /// Weights and gradients of the scores of one strip of rows, zero from what a row sees up to where `block_columns`
-  /// needs them; adds the strip's share of dq.
-  void add_strip(const BackwardTask& task, std::int64_t query, std::int64_t row, std::int64_t rows,
-                 std::int64_t block_columns) {
-    const std::int64_t head_dim = call_.shape.head_dim;
-    const std::int64_t filled = round_up(round_up(block_columns, strip_rows), lanes);
-    const std::int64_t last = std::min(row + strip_rows, rows) - 1;
-    const std::int64_t columns = visible(task, query + last / plan_.group);
-    float* weights = memory_ + plan_.weights + row * score_stride;
-    float* dscores = memory_ + plan_.dscores + row * score_stride;
-    multiply_transposed(memory_ + plan_.q + row * stride_, stride_, memory_ + plan_.keys, head_dim, columns, weights);
-    multiply_transposed(memory_ + plan_.dout + row * stride_, stride_, memory_ + plan_.values, head_dim, columns,
+  /// Weights and score gradients of rows [begin, end), one strip of the block that starts at `block`: zero from what a
+  /// row sees up to column `filled`. Adds the strip's share of dq.
+  void add_strip(std::int64_t begin, std::int64_t end, std::int64_t block, std::int64_t key, std::int64_t keys,
+                 std::int64_t filled) {
+    const std::int64_t columns = visible(end - 1, key, keys);
+    float* weights = memory_ + plan_.weights + (begin - block) * score_stride;
+    float* dscores = memory_ + plan_.dscores + (begin - block) * score_stride;
+    multiply_transposed(memory_ + plan_.q + begin * stride_, stride_, memory_ + plan_.keys, head_dim_, columns,
+                        weights);
+    multiply_transposed(memory_ + plan_.dout + begin * stride_, stride_, memory_ + plan_.values, head_dim_, columns,
                         dscores);
-    for (std::int64_t r = row; r <= last; ++r, weights += score_stride, dscores += score_stride) {
-      const std::int64_t i = query + r / plan_.group;
-      const std::int64_t token = task.segment->q_begin + i;
-      const std::int64_t head = task.kv_head * plan_.group + r % plan_.group;
-      const float lse = call_.lse.as<float>()[token * call_.lse.row_stride() + head];
-      const float delta = call_.delta.as<float>()[token * call_.delta.row_stride() + head];
-      const std::int64_t count = std::isinf(lse) && lse < 0 ? 0 : visible(task, i);
-      differentiate_row(weights, dscores, count, filled, lse * log2_e, delta);
+    for (std::int64_t row = begin; row < end; ++row) {
+      const std::int64_t token = task_.segment->q_begin + task_.query + row / plan_.group;
+      const std::int64_t head = task_.kv_head * plan_.group + row % plan_.group;
+      const float lse = row_of<float>(call_.lse, token)[head];
+      const float delta = row_of<float>(call_.delta, token)[head];
+      const std::int64_t count = std::isinf(lse) && lse < 0 ? 0 : visible(row, key, keys);
+      const std::int64_t at = (row - begin) * score_stride;
+      differentiate_row(weights + at, dscores + at, count, filled, lse * log2_e, delta);
     }
-    if (columns == 0) return;
-    dscores = memory_ + plan_.dscores + row * score_stride;
-    float* dq = memory_ + plan_.dq;
-    multiply_strip<Into::overwrite>(dscores, Constant<score_stride>{}, 1, memory_ + plan_.key_rows, stride_, columns,
-                                    dq, stride_, head_dim);
-    for (std::int64_t r = row; r <= last; ++r, dq += stride_)
-      add_rows(dq, 1, 1, head_dim, stride_, 1, call_.dq, task.segment->q_begin + query + r / plan_.group,
-               task.kv_head * plan_.group + r % plan_.group);
+    multiply_strip<Into::add>(dscores, Constant<score_stride>{}, 1, memory_ + plan_.key_rows, stride_, columns,
+                              memory_ + plan_.dq + begin * stride_, stride_, head_dim_);
   }
 
   /// weights: scores -> 2^(score factor - lse); dscores: d(weights) -> weights (dscores - delta); both 0 in
@@ -156,18 +176,17 @@ class BackwardTile {
   void differentiate_row(float* weights, float* dscores, std::int64_t count, std::int64_t filled, float lse,
                          float delta) const {
     const Floats factor = simd::broadcast(call_.shape.scale * log2_e);
-    const auto differentiate = [&](std::int64_t i) {
-      const Floats p = exp2_or_zero(simd::fma(simd::load(weights + i), factor, simd::broadcast(-lse)));
+    const Floats shift = simd::broadcast(-lse);
+    const auto differentiate = [&](std::int64_t i, simd::Ints inside) {
+      const Floats p = inside ? exp2_or_zero(simd::fma(simd::load(weights + i), factor, shift)) : Floats{};
       simd::store(weights + i, p);
-      simd::store(dscores + i, p * (simd::load(dscores + i) - delta));
+      simd::store(dscores + i, inside ? p * (simd::load(dscores + i) - delta) : Floats{});
     };
+    const simd::Ints all = simd::first_lanes(lanes);
     std::int64_t i = 0;
-    for (; i + lanes <= count; i += lanes) differentiate(i);
+    for (; i + lanes <= count; i += lanes) differentiate(i, all);
     if (i < count) {
-      differentiate(i);
-      const simd::Ints inside = simd::first_lanes(count - i);
-      simd::store(weights + i, inside ? simd::load(weights + i) : Floats{});
-      simd::store(dscores + i, inside ? simd::load(dscores + i) : Floats{});
+      differentiate(i, simd::first_lanes(count - i));
       i += lanes;
     }
     for (; i < filled; i += lanes) {
@@ -179,16 +198,19 @@ class BackwardTile {
   const AttentionBackward& call_;
   const BackwardPlan& plan_;
   Stride stride_;
+  BackwardTask task_;
+  std::int64_t head_dim_;
+  std::int64_t rows_;
   float* memory_;
 };
 
 /// All chains, those with the most waves first.
-std::vector<Chain> chains_of(const AttentionBackward& call) {
+std::vector<Chain> chains_of(const AttentionBackward& call, std::int64_t group) {
   std::vector<Chain> chains;
-  for (const AttentionSegment& segment : call.segments)
-    for (std::int64_t head = 0; head < call.shape.num_kv_heads; ++head)
-      if (segment.q_len > 0 && segment.k_len > 0)
-        chains.push_back({&segment, head, divide_up(segment.q_len, key_block), divide_up(segment.k_len, key_block)});
+  for (const AttentionSegment& segment : call.segments) {
+    if (segment.q_len == 0 || segment.k_len == 0) continue;
+    for (std::int64_t head = 0; head < call.shape.num_kv_heads; ++head) chains.emplace_back(segment, head, group);
+  }
   std::stable_sort(chains.begin(), chains.end(), [](const Chain& a, const Chain& b) { return a.waves() > b.waves(); });
   return chains;
 }
@@ -197,17 +219,18 @@ std::vector<Chain> chains_of(const AttentionBackward& call) {
 void collect_wave(const std::vector<Chain>& chains, std::int64_t wave, std::vector<BackwardTask>& tasks) {
   tasks.clear();
   for (const Chain& chain : chains) {
-    if (wave >= chain.waves()) break;
-    const AttentionSegment& segment = *chain.segment;
+    const std::int64_t waves = chain.waves();
+    if (wave >= waves) break;
     const bool by_key = chain.key_tiles <= chain.query_tiles;
-    const std::int64_t tiles = by_key ? chain.key_tiles : chain.query_tiles;
+    const std::int64_t tiles = std::min(chain.key_tiles, chain.query_tiles);
     for (std::int64_t tile = 0; tile < tiles; ++tile) {
-      const std::int64_t other = (by_key ? tile + wave : tile - wave + chain.waves()) % chain.waves();
-      const std::int64_t query = (by_key ? other : tile) * key_block;
-      const std::int64_t key = (by_key ? tile : other) * key_block;
-      const std::int64_t queries = std::min(key_block, segment.q_len - query);
-      const std::int64_t keys = std::min(key_block, visible_keys(segment, query + queries - 1) - key);
-      if (keys > 0) tasks.push_back({&segment, chain.kv_head, query, queries, key, keys});
+      const std::int64_t diagonal = tile * waves / tiles;
+      const std::int64_t other = (by_key ? diagonal + wave : diagonal - wave + waves) % waves;
+      const std::int64_t query = (by_key ? other : tile) * chain.tile_queries;
+      const std::int64_t key = (by_key ? tile : other) * chain.tile_keys;
+      const std::int64_t queries = std::min(chain.tile_queries, chain.segment->q_len - query);
+      const std::int64_t keys = std::min(chain.tile_keys, visible_keys(*chain.segment, query + queries - 1) - key);
+      if (keys > 0) tasks.push_back({chain.segment, chain.kv_head, query, queries, key, keys});
     }
   }
   std::stable_sort(tasks.begin(), tasks.end(), [](const BackwardTask& a, const BackwardTask& b) {
@@ -225,15 +248,17 @@ std::int64_t backward_scratch_floats(const AttentionShape& shape) {
 
 void cpu_attention_backward(const AttentionBackward& call) {
   using namespace attention;
-  check_inputs(call.shape, call.segments, call.q, call.k, call.v, true);
-  check_view("dout", call.dout, call.q.rows(), call.q.cols(), call.q.dtype());
-  check_view("lse", call.lse, call.q.rows(), call.shape.num_heads);
-  check_view("delta", call.delta, call.q.rows(), call.shape.num_heads);
-  check_view("dq", call.dq, call.q.rows(), call.q.cols());
-  check_view("dk", call.dk, call.k.rows(), call.k.cols());
-  check_view("dv", call.dv, call.k.rows(), call.k.cols());
+  constexpr std::string_view name = "attention_backward";
+  check_inputs(name, call.shape, call.segments, call.q, call.k, call.v, true);
+  check_dtype(name, "dout", call.dout, call.q.dtype());
+  check_shape(name, "dout", call.dout, call.q.rows(), call.q.cols());
+  check_fp32(name, "lse", call.lse, call.q.rows(), call.shape.num_heads);
+  check_fp32(name, "delta", call.delta, call.q.rows(), call.shape.num_heads);
+  check_fp32(name, "dq", call.dq, call.q.rows(), call.q.cols());
+  check_fp32(name, "dk", call.dk, call.k.rows(), call.k.cols());
+  check_fp32(name, "dv", call.dv, call.k.rows(), call.k.cols());
   const BackwardPlan plan(call.shape);
-  const std::vector<Chain> chains = chains_of(call);
+  const std::vector<Chain> chains = chains_of(call, plan.group);
   const std::int64_t waves = chains.empty() ? 0 : chains.front().waves();
   float* memory = scratch(plan.floats * omp_get_max_threads());
   std::vector<BackwardTask> tasks;
@@ -242,10 +267,10 @@ void cpu_attention_backward(const AttentionBackward& call) {
       collect_wave(chains, wave, tasks);
       const auto count = static_cast<std::int64_t>(tasks.size());
 #pragma omp parallel for schedule(dynamic, 1)
-      for (std::int64_t i = 0; i < count; ++i) {
-        BackwardTile tile(call, plan, stride, memory + omp_get_thread_num() * plan.floats);
-        tile.run(tasks[static_cast<std::size_t>(i)]);
-      }
+      for (std::int64_t i = 0; i < count; ++i)
+        BackwardTile(call, plan, stride, tasks[static_cast<std::size_t>(i)],
+                     memory + omp_get_thread_num() * plan.floats)
+            .run();
     }
   });
 }

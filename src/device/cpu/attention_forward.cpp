@@ -27,8 +27,8 @@ struct ForwardTask {
 struct ForwardPlan {
   explicit ForwardPlan(const AttentionShape& shape)
       : group(shape.num_heads / shape.num_kv_heads),
-        queries(queries_of(std::min<std::int64_t>(448, 224 * group), group)),
-        rows(round_up(queries * group, strip_rows)),
+        queries(tile_queries(group)),
+        rows(queries * group),
         stride(packed_stride(shape.head_dim)),
         q(0),
         out(q + rows * stride),
@@ -151,8 +151,9 @@ class ForwardTile {
         lse[token * call_.lse.row_stride() + h] = static_cast<float>(log_sum);
         const Floats inverse = simd::broadcast(sum > 0 ? 1 / sum : 0);
         const float* source = memory_ + plan_.out + row * stride_;
-        with_element(call_.out.dtype(), [&](auto element) {
-          auto* target = call_.out.as<decltype(element)>() + token * call_.out.row_stride() + h * head_dim;
+        with_dtype(call_.out.dtype(), [&](auto element) {
+          auto* target =
+              call_.out.as<typename decltype(element)::type>() + token * call_.out.row_stride() + h * head_dim;
           for (std::int64_t c = 0; c < head_dim; c += lanes)
             simd::store_first(target + c, simd::load(source + c) * inverse, head_dim - c);
         });
@@ -191,9 +192,11 @@ std::int64_t forward_scratch_floats(const AttentionShape& shape) {
 
 void cpu_attention_forward(const AttentionForward& call) {
   using namespace attention;
-  check_inputs(call.shape, call.segments, call.q, call.k, call.v, false);
-  check_view("out", call.out, call.q.rows(), call.q.cols(), call.q.dtype());
-  check_view("lse", call.lse, call.q.rows(), call.shape.num_heads);
+  constexpr std::string_view name = "attention_forward";
+  check_inputs(name, call.shape, call.segments, call.q, call.k, call.v, false);
+  check_shape(name, "out", call.out, call.q.rows(), call.q.cols());
+  if (call.out.dtype() != call.q.dtype()) check_dtype(name, "out", call.out, DType::float32);
+  check_fp32(name, "lse", call.lse, call.q.rows(), call.shape.num_heads);
   const ForwardPlan plan(call.shape);
   const std::vector<ForwardTask> tasks = forward_tasks(call, plan);
   const auto count = static_cast<std::int64_t>(tasks.size());

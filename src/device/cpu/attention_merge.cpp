@@ -1,4 +1,5 @@
 #include <cmath>
+#include <utility>
 
 #include "cpu/attention.h"
 #include "cpu/attention_tiles.h"
@@ -10,13 +11,15 @@ using namespace attention;
 void cpu_attention_delta(std::int64_t head_dim, ConstTensorView out, ConstTensorView dout, TensorView delta) {
   const std::int64_t rows = delta.rows();
   const std::int64_t heads = delta.cols();
-  check_view("delta", delta, rows, heads);
-  check_view("out", out, rows, heads * head_dim, DType::bfloat16);
-  check_view("dout", dout, rows, heads * head_dim, DType::bfloat16);
-  with_element(out.dtype(), [&](auto out_element) {
-    with_element(dout.dtype(), [&](auto dout_element) {
-      const auto* x = out.as<decltype(out_element)>();
-      const auto* y = dout.as<decltype(dout_element)>();
+  check_fp32("attention_delta", "delta", delta, rows, heads);
+  for (const auto& [name, view] : {std::pair{"out", out}, std::pair{"dout", dout}}) {
+    check_computable("attention_delta", name, view);
+    check_shape("attention_delta", name, view, rows, heads * head_dim);
+  }
+  with_dtype(out.dtype(), [&](auto out_element) {
+    with_dtype(dout.dtype(), [&](auto dout_element) {
+      const auto* x = out.as<typename decltype(out_element)::type>();
+      const auto* y = dout.as<typename decltype(dout_element)::type>();
       float* result = delta.as<float>();
 #pragma omp parallel for schedule(static)
       for (std::int64_t row = 0; row < rows; ++row) {
@@ -38,10 +41,10 @@ void cpu_attention_merge(std::int64_t head_dim, ConstTensorView partial_out, Con
                          TensorView out, TensorView lse) {
   const std::int64_t rows = lse.rows();
   const std::int64_t heads = lse.cols();
-  check_view("lse", lse, rows, heads);
-  check_view("partial lse", partial_lse, rows, heads);
-  check_view("out", out, rows, heads * head_dim);
-  check_view("partial out", partial_out, rows, heads * head_dim);
+  check_fp32("attention_merge", "lse", lse, rows, heads);
+  check_fp32("attention_merge", "partial_lse", partial_lse, rows, heads);
+  check_fp32("attention_merge", "out", out, rows, heads * head_dim);
+  check_fp32("attention_merge", "partial_out", partial_out, rows, heads * head_dim);
   const float* from_lse = partial_lse.as<float>();
   const float* from_out = partial_out.as<float>();
   float* into_lse = lse.as<float>();

@@ -34,6 +34,24 @@ void copy_indexed_rows(ConstTensorView source, TensorView target, std::int64_t c
   });
 }
 
+/// target = fn(source, target), element by element in fp32.
+template <class F>
+void update(ConstTensorView source, TensorView target, const F& fn) {
+  with_dtype(source.dtype(), [&]<class S>(std::type_identity<S>) {
+    with_dtype(target.dtype(), [&]<class T>(std::type_identity<T>) {
+      parallel_elements(source.rows(), source.cols(), source.contiguous() && target.contiguous(),
+                        [&](std::int64_t row, std::int64_t begin, std::int64_t end) {
+                          const S* from = row_of<S>(source, row) + begin;
+                          T* to = row_of<T>(target, row) + begin;
+                          for_each_vector(end - begin, [&](std::int64_t i, auto size) {
+                            const simd::Floats old = simd::load_first(to + i, size);
+                            simd::store_first(to + i, fn(simd::load_first(from + i, size), old), size);
+                          });
+                        });
+    });
+  });
+}
+
 /// 1 / (1 + e^-x): 0 and 1 at the ends.
 [[gnu::always_inline]] inline simd::Floats sigmoid(simd::Floats x) {
   return 1.0F / (1.0F + simd::exp(-x));
@@ -59,53 +77,19 @@ void CpuOps::cast(Stream& stream, ConstTensorView source, TensorView target) {
   }
   check_computable("cast", "source", source);
   check_computable("cast", "target", target);
-  run(stream, [=] {
-    with_dtype(source.dtype(), [&]<class S>(std::type_identity<S>) {
-      with_dtype(target.dtype(), [&]<class T>(std::type_identity<T>) {
-        parallel_elements(source.rows(), source.cols(), source.contiguous() && target.contiguous(),
-                          [&](std::int64_t row, std::int64_t begin, std::int64_t end) {
-                            const S* from = row_of<S>(source, row);
-                            T* to = row_of<T>(target, row);
-                            for (std::int64_t i = begin; i < end; ++i)
-                              to[i] = static_cast<T>(static_cast<float>(from[i]));
-                          });
-      });
-    });
-  });
+  run(stream, [=] { update(source, target, [](simd::Floats from, simd::Floats) { return from; }); });
 }
 
 void CpuOps::add(Stream& stream, ConstTensorView source, TensorView target) {
   check_shape("add", "target", target, source.rows(), source.cols());
   check_computable("add", "source", source);
   check_computable("add", "target", target);
-  run(stream, [=] {
-    with_dtype(source.dtype(), [&]<class S>(std::type_identity<S>) {
-      with_dtype(target.dtype(), [&]<class T>(std::type_identity<T>) {
-        parallel_elements(source.rows(), source.cols(), source.contiguous() && target.contiguous(),
-                          [&](std::int64_t row, std::int64_t begin, std::int64_t end) {
-                            const S* from = row_of<S>(source, row);
-                            T* to = row_of<T>(target, row);
-                            for (std::int64_t i = begin; i < end; ++i) {
-                              to[i] = static_cast<T>(static_cast<float>(to[i]) + static_cast<float>(from[i]));
-                            }
-                          });
-      });
-    });
-  });
+  run(stream, [=] { update(source, target, [](simd::Floats from, simd::Floats to) { return to + from; }); });
 }
 
 void CpuOps::scale(Stream& stream, float factor, TensorView x) {
   check_computable("scale", "x", x);
-  run(stream, [=] {
-    with_dtype(x.dtype(), [&]<class T>(std::type_identity<T>) {
-      parallel_elements(x.rows(), x.cols(), x.contiguous(),
-                        [&](std::int64_t row, std::int64_t begin, std::int64_t end) {
-                          T* data = row_of<T>(x, row);
-                          for (std::int64_t i = begin; i < end; ++i)
-                            data[i] = static_cast<T>(static_cast<float>(data[i]) * factor);
-                        });
-    });
-  });
+  run(stream, [=] { update(x, x, [=](simd::Floats, simd::Floats to) { return to * factor; }); });
 }
 
 void CpuOps::gather_rows(Stream& stream, ConstTensorView source, ConstTensorView rows, TensorView target) {

@@ -34,6 +34,23 @@ void add_column_sums(std::int64_t rows, std::int64_t cols, float* out, const Add
   });
 }
 
+template <class T>
+void add_rows(const T* a, const T* b, std::int64_t count, T* sum) {
+  for_each_vector(count, [&](std::int64_t i, auto size) {
+    simd::store_first(sum + i, simd::load_first(a + i, size) + simd::load_first(b + i, size), size);
+  });
+}
+
+template <class T>
+float squared_norm(const T* x, std::int64_t count) {
+  simd::Floats squares{};
+  for_each_vector(count, [&](std::int64_t i, auto size) {
+    const simd::Floats value = simd::load_first(x + i, size);
+    squares += value * value;
+  });
+  return simd::sum(squares);
+}
+
 }  // namespace
 
 void CpuOps::bias_backward(Stream& stream, ConstTensorView dy, TensorView dbias) {
@@ -74,23 +91,18 @@ void CpuOps::rms_norm_forward(Stream& stream, ConstTensorView x, ConstTensorView
         for (std::int64_t t = first; t < last; ++t) {
           const T* values = row_of<T>(x, t);
           if (has_delta) {
-            const T* change = row_of<T>(delta, t);
             T* total = row_of<T>(sum, t);
-            for (std::int64_t i = 0; i < width; ++i) {
-              total[i] = static_cast<T>(static_cast<float>(values[i]) + static_cast<float>(change[i]));
-            }
+            add_rows(values, row_of<T>(delta, t), width, total);
             values = total;
           }
-          float squares = 0;
-#pragma omp simd reduction(+ : squares)
-          for (std::int64_t i = 0; i < width; ++i)
-            squares += static_cast<float>(values[i]) * static_cast<float>(values[i]);
-          const float inverse = 1.0F / std::sqrt(squares / static_cast<float>(width) + epsilon);
+          const float mean = squared_norm(values, width) / static_cast<float>(width);
+          const float inverse = 1.0F / std::sqrt(mean + epsilon);
           row_of<float>(inverse_rms, 0)[t] = inverse;
           T* out = row_of<T>(y, t);
-          for (std::int64_t i = 0; i < width; ++i) {
-            out[i] = static_cast<T>(static_cast<float>(values[i]) * inverse * static_cast<float>(scale[i]));
-          }
+          for_each_vector(width, [&](std::int64_t i, auto size) {
+            simd::store_first(out + i, simd::load_first(values + i, size) * inverse * simd::load_first(scale + i, size),
+                              size);
+          });
         }
       });
     });
@@ -121,19 +133,18 @@ void CpuOps::rms_norm_backward(Stream& stream, ConstTensorView dy, ConstTensorVi
         const T* gradient = row_of<T>(dy, t);
         T* out = row_of<T>(dx, t);
         const float inverse = row_of<float>(inverse_rms, 0)[t];
-        float product = 0;
-#pragma omp simd reduction(+ : product)
-        for (std::int64_t i = 0; i < width; ++i) {
-          const float share = static_cast<float>(gradient[i]) * static_cast<float>(values[i]);
-          product += share * static_cast<float>(scale[i]);
-          partial[i] += share * inverse;
-        }
-        const float mean = product * inverse * inverse / static_cast<float>(width);
-        for (std::int64_t i = 0; i < width; ++i) {
-          const float change =
-              static_cast<float>(gradient[i]) * static_cast<float>(scale[i]) - static_cast<float>(values[i]) * mean;
-          out[i] = static_cast<T>(static_cast<float>(out[i]) + change * inverse);
-        }
+        simd::Floats products{};
+        for_each_vector(width, [&](std::int64_t i, auto size) {
+          const simd::Floats share = simd::load_first(gradient + i, size) * simd::load_first(values + i, size);
+          products += share * simd::load_first(scale + i, size);
+          simd::store_first(partial + i, simd::load_first(partial + i, size) + share * inverse, size);
+        });
+        const float mean = simd::sum(products) * inverse * inverse / static_cast<float>(width);
+        for_each_vector(width, [&](std::int64_t i, auto size) {
+          const simd::Floats change = simd::load_first(gradient + i, size) * simd::load_first(scale + i, size) -
+                                      simd::load_first(values + i, size) * mean;
+          simd::store_first(out + i, simd::load_first(out + i, size) + change * inverse, size);
+        });
       });
     });
   });

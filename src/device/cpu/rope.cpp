@@ -49,14 +49,14 @@ void CpuOps::rope(Stream& stream, TensorView x, ConstTensorView table, std::int6
           const float* sines = cosines + half;
           for (T* head = row_of<T>(x, t); head < row_of<T>(x, t) + x.cols(); head += head_dim) {
             T* upper = head + half;
-#pragma omp simd
-            for (std::int64_t i = 0; i < half; ++i) {
-              const auto a = static_cast<float>(head[i]);
-              const auto b = static_cast<float>(upper[i]);
-              const float sine = direction * sines[i];
-              head[i] = static_cast<T>(a * cosines[i] - b * sine);
-              upper[i] = static_cast<T>(b * cosines[i] + a * sine);
-            }
+            for_each_vector(half, [&](std::int64_t i, auto size) {
+              const simd::Floats a = simd::load_first(head + i, size);
+              const simd::Floats b = simd::load_first(upper + i, size);
+              const simd::Floats cosine = simd::load_first(cosines + i, size);
+              const simd::Floats sine = direction * simd::load_first(sines + i, size);
+              simd::store_first(head + i, a * cosine - b * sine, size);
+              simd::store_first(upper + i, b * cosine + a * sine, size);
+            });
           }
         }
       });

@@ -1,8 +1,11 @@
 #pragma once
-// Sixteen fp32 lanes by the compilers' vector extensions: one register with AVX-512, two with AVX2, four with NEON.
+// One register of fp32 lanes by the compilers' vector extensions: 16 with AVX-512, 8 with AVX, else 4. (Wider vectors
+// than the machine's would work too, but g++ keeps them in memory.)
 // + - * / and comparisons are the compiler's; `condition ? a : b` selects by lane. Private to the CPU device.
 
+#include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "skrull/core/dtype.h"
 
@@ -15,17 +18,25 @@
 
 namespace skrull::simd {
 
+#if defined(__AVX512F__)
 inline constexpr int lanes = 16;
-using Floats = float __attribute__((vector_size(64)));
-using Ints = std::int32_t __attribute__((vector_size(64)));  ///< also what a comparison of Floats gives: 0 or -1
+#elif defined(__AVX__)
+inline constexpr int lanes = 8;
+#else
+inline constexpr int lanes = 4;
+#endif
+using Floats = float __attribute__((vector_size(4 * lanes)));
+using Ints = std::int32_t __attribute__((vector_size(4 * lanes)));  ///< also what a comparison of Floats gives: 0 or -1
 
+/// x - 0 is x for every x and disappears; x + 0 would not, as -0 + 0 is 0.
 SKRULL_INLINE Floats broadcast(float value) {
-  // Not Floats{} + value: that is an addition, as -0 + 0 is not -0.
-  return Floats{value, value, value, value, value, value, value, value,
-                value, value, value, value, value, value, value, value};
+  return value - Floats{};
 }
 SKRULL_INLINE Ints lane_numbers() {
-  return Ints{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  constexpr std::int32_t numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  Ints result;
+  __builtin_memcpy(&result, numbers, sizeof(result));
+  return result;
 }
 /// -1 in lanes [0, count), 0 in the others; any count.
 SKRULL_INLINE Ints first_lanes(std::int64_t count) {
@@ -44,8 +55,8 @@ SKRULL_INLINE Floats as_floats(Ints x) {
 // --- memory: any alignment; bfloat16 widens exactly and is rounded to nearest even like the type bfloat16 ---
 
 namespace detail {
-using HalfWords = std::uint16_t __attribute__((vector_size(32)));
-using Words = std::uint32_t __attribute__((vector_size(64)));
+using HalfWords = std::uint16_t __attribute__((vector_size(2 * lanes)));
+using Words = std::uint32_t __attribute__((vector_size(4 * lanes)));
 
 SKRULL_INLINE Floats widen(HalfWords bits) {
   return reinterpret_cast<Floats>(__builtin_convertvector(bits, Words) << 16);
@@ -128,12 +139,16 @@ SKRULL_INLINE Floats sqrt(Floats x) {
 }
 
 namespace detail {
-template <class Combine>
+/// Lane i becomes lane i + kBy, cyclically.
+template <std::size_t kBy, class Vector, std::size_t... kLanes>
+SKRULL_INLINE Vector rotate(Vector x, std::index_sequence<kLanes...>) {
+  return __builtin_shufflevector(x, x, static_cast<int>((kLanes + kBy) % sizeof...(kLanes))...);
+}
+
+template <std::size_t kBy = lanes / 2, class Combine>
 SKRULL_INLINE float reduce(Floats x, Combine combine) {
-  x = combine(x, __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
-  x = combine(x, __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3));
-  x = combine(x, __builtin_shufflevector(x, x, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1));
-  x = combine(x, __builtin_shufflevector(x, x, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0));
+  x = combine(x, rotate<kBy>(x, std::make_index_sequence<lanes>{}));
+  if constexpr (kBy > 1) return reduce<kBy / 2>(x, combine);
   return x[0];
 }
 }  // namespace detail
