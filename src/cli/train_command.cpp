@@ -1,8 +1,10 @@
 // skrull train and skrull eval: the commands that run on all ranks.
 
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <functional>
+#include <thread>
 
 #include "commands.h"
 #include "skrull/comm/mpi_session.h"
@@ -15,8 +17,12 @@
 namespace skrull::cli {
 namespace {
 
-/// Runs `work` inside MPI. An error that all ranks share is reported by rank 0 and everyone leaves; an error of one
-/// rank alone ends all ranks.
+/// How long a rank waits with an error of its own: most errors (a bad config, say) meet every rank at the same place,
+/// and then rank 0 reports for all and ends them.
+constexpr std::chrono::seconds patience{2};
+
+/// Runs `work` inside MPI. An error that the ranks agreed on is reported by rank 0 and everyone leaves; any other ends
+/// all ranks at once.
 int run_on_all_ranks(const std::function<void(const MpiSession&)>& work) {
   int argc = 0;
   char** argv = nullptr;
@@ -29,6 +35,7 @@ int run_on_all_ranks(const std::function<void(const MpiSession&)>& work) {
   } catch (const std::exception& error) {
     if (const auto* own = dynamic_cast<const Error*>(&error)) code = static_cast<int>(own->exit_code());
     const bool together = failed_together(error) || session.size() == 1;
+    if (!together && session.rank() != 0) std::this_thread::sleep_for(patience);
     if (!together || session.rank() == 0) log::error("{}", error.what());
     if (!together) session.abort(code);
   }
