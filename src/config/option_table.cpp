@@ -151,7 +151,7 @@ std::vector<Option> batch_options() {
        .group = group,
        .value = bound(OptionalCodec(Integer(positive), "auto"), &C::bucket_tokens),
        .help = "The most tokens that one rank holds in one micro-batch. Changes memory and speed, never the loss. "
-               "`auto` derives it from the free memory and the model",
+               "`auto`: the longest sample, at least 4096, and no more than a global batch can fill",
        .unit = "tokens",
        .known_elsewhere = {"max_tokens_per_gpu", "packing", "sample_packing", "neat_packing"}},
       {.name = "scheduler.policy",
@@ -335,7 +335,7 @@ std::vector<Option> output_options() {
       {.name = "save_dtype",
        .group = group,
        .value = bound(OptionalCodec(OneOf<DType>(compute_dtypes), "auto"), &C::save_dtype),
-       .help = "Element type of the saved model; `auto`: each tensor as in the input model"},
+       .help = "Element type of the saved model; `auto`: that of the input model (of most of its bytes)"},
   };
 }
 

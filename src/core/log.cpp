@@ -54,8 +54,12 @@ Logger& logger() {
 
 }  // namespace
 
-void set_rank(int rank) { logger().rank = rank; }
-void set_verbose(bool verbose) { logger().verbose = verbose; }
+void set_rank(int rank) {
+  logger().rank = rank;
+}
+void set_verbose(bool verbose) {
+  logger().verbose = verbose;
+}
 
 void add_file(const std::filesystem::path& file) {
   Logger& self = logger();
@@ -73,9 +77,15 @@ void add_file(const std::filesystem::path& file) {
   }
 }
 
-void info_line(const std::string& line) { logger().write(spdlog::level::info, line); }
-void warning_line(const std::string& line) { logger().write(spdlog::level::warn, line); }
-void error_line(const std::string& line) { logger().write(spdlog::level::err, line); }
+void info_line(const std::string& line) {
+  logger().write(spdlog::level::info, line);
+}
+void warning_line(const std::string& line) {
+  logger().write(spdlog::level::warn, line);
+}
+void error_line(const std::string& line) {
+  logger().write(spdlog::level::err, line);
+}
 
 void progress(const std::string& line) {
   Logger& self = logger();

@@ -88,4 +88,19 @@ OrderedJson parse_row(std::string_view line) {
   return reader.take();
 }
 
+void apply_system(OrderedJson& row) {
+  const auto given = row.find("system");
+  if (given == row.end() || given->is_null()) return;
+  if (!given->is_string()) throw_invalid_input("\"system\" is of type {}, expected text", given->type_name());
+  const auto system = given->get<std::string>();
+  const auto found = row.find("messages");
+  if (found == row.end()) return;
+  OrderedJson& messages = *found;
+  if (system.empty() || !messages.is_array()) return;  // other types are refused with the conversation
+  const bool has_system = !messages.empty() && messages.front().is_object() && messages.front().contains("role") &&
+                          messages.front().at("role") == "system";
+  if (!has_system) messages.insert(messages.begin(), OrderedJson::object());
+  messages.front() = OrderedJson{{"role", "system"}, {"content", system}};
+}
+
 }  // namespace skrull

@@ -7,6 +7,7 @@
 #include "row_parser.h"
 #include "skrull/core/error.h"
 #include "skrull/core/text.h"
+#include "skrull/data/conversation.h"
 #include "skrull/data/micro_batch.h"
 
 namespace skrull {
@@ -49,20 +50,6 @@ UnshiftedSample read_input_ids(const OrderedJson& row) {
         sample.labels.size(), sample.ids.size(), ignored_label);
   }
   return sample;
-}
-
-/// The row's own "system" wins over one in its messages. Null or empty: none given.
-void apply_system(OrderedJson& row) {
-  const auto given = row.find("system");
-  if (given == row.end() || given->is_null()) return;
-  if (!given->is_string()) throw_invalid_input("\"system\" is of type {}, expected text", given->type_name());
-  const auto system = given->get<std::string>();
-  OrderedJson& messages = row.at("messages");
-  if (system.empty() || !messages.is_array()) return;  // other types are refused with the conversation
-  const bool has_system = !messages.empty() && messages.front().is_object() && messages.front().contains("role") &&
-                          messages.front().at("role") == "system";
-  if (!has_system) messages.insert(messages.begin(), OrderedJson::object());
-  messages.front() = OrderedJson{{"role", "system"}, {"content", system}};
 }
 
 void check_vocabulary(const std::vector<std::int32_t>& ids, std::string_view name, std::int64_t vocab_size,

@@ -28,7 +28,8 @@ SupervisedRows::SupervisedRows(const MicroBatch& batch) {
 
 void head_loss(const Compute& compute, Device& device, const ConstTensorView& hidden, const ConstTensorView& weight,
                const SupervisedRows& supervised, const HeadBuffers& head, const HeadGradients* gradients) {
-  auto& [ops, stream, config] = compute;
+  Ops& ops = compute.ops;
+  Stream& stream = compute.stream;
   device.copy_to_device(stream, head.rows.slice_cols(0, supervised.count()), supervised.rows.data());
   device.copy_to_device(stream, head.labels.slice_cols(0, supervised.count()), supervised.labels.data());
   device.copy_to_device(stream, head.weights.slice_cols(0, supervised.count()), supervised.weights.data());
@@ -60,7 +61,8 @@ void head_loss(const Compute& compute, Device& device, const ConstTensorView& hi
 
 void head_logits(const Compute& compute, Device& device, const ConstTensorView& hidden, const ConstTensorView& weight,
                  std::span<const std::int32_t> rows, const HeadBuffers& head, const TensorView& logits) {
-  auto& [ops, stream, config] = compute;
+  Ops& ops = compute.ops;
+  Stream& stream = compute.stream;
   const auto total = static_cast<std::int64_t>(rows.size());
   device.copy_to_device(stream, head.rows.slice_cols(0, total), rows.data());
   for_chunks(total, head.hidden.rows(), [&](std::int64_t begin, std::int64_t count) {

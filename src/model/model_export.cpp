@@ -176,14 +176,15 @@ void copy_tokenizer(const fs::path& folder, const fs::path& source_folder, const
 }  // namespace
 
 void save_model_folder(const fs::path& folder, const fs::path& source_folder, const ParameterTable& table,
-                       const BlockOnHost& block, DType dtype, const EndOfTurn& end_of_turn) {
+                       const BlockOnHost& block, DType dtype, const EndOfTurn& end_of_turn,
+                       const fs::path& tokenizer_folder) {
   require(end_of_turn.token_id < 0 || !end_of_turn.token.empty(), "the text of token {} is missing",
           end_of_turn.token_id);
   std::error_code failure;
   fs::create_directories(folder, failure);
   if (failure) throw_run_failure("{}: can't be made: {}", folder.string(), failure.message());
   write_weights(folder, stored_order(table, source_folder), block, dtype);
-  copy_tokenizer(folder, source_folder, end_of_turn);
+  copy_tokenizer(folder, tokenizer_folder.empty() ? source_folder : tokenizer_folder, end_of_turn);
   write_generation_config(folder, source_folder, end_of_turn);
   write_json_file(folder / config_file, exported_config(source_folder, dtype, end_of_turn));
   sync_folder(folder);

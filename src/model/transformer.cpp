@@ -135,7 +135,8 @@ struct Transformer::Impl {
 };
 
 void Transformer::Impl::embed(const MicroBatch& batch, const Workspace& work, ParameterProvider& parameters) {
-  auto& [ops, stream, unused] = compute;
+  Ops& ops = compute.ops;
+  Stream& stream = compute.stream;
   device.copy_to_device(stream, work.ids, batch.ids.data());
   device.copy_to_device(stream, work.positions, batch.positions.data());
   ops.rope_table(stream, work.positions, work.inverse_frequency, work.rope_table);
@@ -164,7 +165,8 @@ void Transformer::Impl::forward(const MicroBatch& batch, const Workspace& work, 
 
 void Transformer::Impl::loss(const Workspace& work, const SupervisedRows& supervised, ParameterProvider& parameters,
                              GradientSink* gradients) {
-  auto& [ops, stream, unused] = compute;
+  Ops& ops = compute.ops;
+  Stream& stream = compute.stream;
   AcquiredBlock head = acquire(parameters, table.head_block());
   if (gradients == nullptr) {
     head_loss(compute, device, work.scratch.normed, as_vocabulary_matrix(head.view()), supervised, work.head, nullptr);

@@ -78,8 +78,7 @@ void report_dataset(const std::string& title, const Dataset& dataset, const Text
   log::info("{}: {}", title, describe_lengths(statistics));
   if (const auto warning = position_limit_warning(store, statistics, max_position_embeddings))
     log::warning("{}", *warning);
-  log::info("{}: first sample ({}), trained part between marks:\n{}", title, store.describe(dataset.samples.front()),
-            describe_sample(store, dataset.samples.front(), encoder));
+  log::info("{}: the first sample:\n{}", title, describe_sample(store, dataset.samples.front(), encoder));
 }
 
 }  // namespace skrull

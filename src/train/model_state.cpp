@@ -52,7 +52,7 @@ void ModelState::export_model(const TrainConfig& config, const EndOfTurn& end_of
   parameters_->get_values([&](const BlockOnHost& block) {
     use([&](const std::filesystem::path& folder) {
       save_model_folder(folder, config.model_name_or_path, table_, block, config.save_dtype.value_or(stored_dtype_),
-                        end_of_turn);
+                        end_of_turn, tokenizer_folder(config));
     });
   });
 }

@@ -90,7 +90,8 @@ void RunFolder::begin(const TrainConfig& config) const {
 fs::path RunFolder::cache_folder() const {
   const char* chosen = std::getenv("SKRULL_CACHE");
   if (chosen != nullptr && *chosen != '\0') return chosen;
-  return path_.empty() ? fs::path(".skrull-cache") : path_ / cache_name;
+  if (path_.empty()) return fs::temp_directory_path() / fmt::format("skrull-cache-{}", ::getuid());
+  return path_ / cache_name;
 }
 
 fs::path RunFolder::checkpoint_folder(std::int64_t step) const {

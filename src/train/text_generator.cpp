@@ -59,7 +59,7 @@ TextGenerator::TextGenerator(const TrainConfig& config, const MpiSession& sessio
       model_(std::make_unique<Transformer>(state_.config(), transformer_options(config, prefill_tokens, false),
                                            rank_.device())),
       eos_token_ids_(load_eos_token_ids(folder_)) {
-  if (Tokenizer::is_in(tokenizer_folder(config))) tokenizer_ = Tokenizer::load(tokenizer_folder(config));
+  if (Tokenizer::is_in(folder_)) tokenizer_ = Tokenizer::load(folder_);
 }
 
 const Tokenizer& TextGenerator::tokenizer() const {
@@ -75,8 +75,9 @@ std::vector<std::int32_t> TextGenerator::encode_prompt(const std::string& text) 
   return tokenizer().encode(text, AddedTokens::recognize);
 }
 
-std::vector<std::int32_t> TextGenerator::encode_conversation(const Conversation& conversation) const {
-  return ChatTemplate::load(folder_, tokenizer()).tokenize(conversation, true).ids;
+std::vector<std::int32_t> TextGenerator::encode_conversation(const Conversation& conversation) {
+  if (!chat_template_) chat_template_ = ChatTemplate::load(folder_, tokenizer());
+  return chat_template_->tokenize(conversation, true).ids;
 }
 
 GeneratedText TextGenerator::generate(const std::vector<std::int32_t>& prompt, GenerateOptions options,

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "report.h"
+#include "skrull/core/error.h"
 #include "skrull/core/log.h"
 #include "skrull/core/text.h"
 #include "skrull/data/sample_report.h"
@@ -237,6 +238,8 @@ TrainSummary train(const TrainConfig& config, const MpiSession& session) {
 }
 
 EvalResult evaluate(const TrainConfig& config, const MpiSession& session) {
+  const auto& files = config.eval_dataset.empty() ? config.dataset : config.eval_dataset;
+  if (files.empty()) throw_invalid_input("eval_dataset: nothing to evaluate on; give eval_dataset or dataset");
   RankSession rank(config, session);
   ControlChannel& control = rank.control();
   std::unique_ptr<TextEncoder> encoder;

@@ -112,6 +112,28 @@ TEST_CASE("a row of a product does not depend on the other rows") {
   }
 }
 
+TEST_CASE("a product made on one stream serves the other: same bits, also at the same time") {
+  const DType dtype = GENERATE(DType::float32, DType::bfloat16);
+  Device& device = test::device_with_threads(1);
+  const Matrix a = Matrix::random(dtype, 70, 300, "a");
+  const Matrix b = Matrix::random(dtype, 90, 300, "b");
+  Matrix here(DType::float32, 70, 90);
+  Matrix there(DType::float32, 70, 90);
+  Gemm gemm;
+  gemm.a = a.view();
+  gemm.b = b.view();
+  gemm.transpose_b = true;
+  for (int round = 0; round < 50; ++round) {
+    gemm.c = there.view();
+    device.ops().gemm(device.communication_stream(), gemm);
+    gemm.c = here.view();
+    device.ops().gemm(device.compute_stream(), gemm);
+  }
+  device.communication_stream().synchronize();
+  CHECK(here == there);
+  CHECK(here(69, 89) != 0);
+}
+
 TEST_CASE("mismatched products are refused with both shapes") {
   Device& device = test::device_with_threads(1);
   const Matrix a(DType::float32, 3, 5);

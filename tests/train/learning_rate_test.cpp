@@ -24,7 +24,8 @@ TEST_CASE("every schedule equals that of transformers") {
   int compared = 0;
   for (const Json& golden : read_json_file(test::test_data("model/learning_rates.json"))) {
     const Json& arguments = golden["arguments"];
-    if (arguments.value("decay_type", "cosine") != "cosine") continue;  // ours decays by a cosine, transformers' default
+    if (arguments.value("decay_type", "cosine") != "cosine")
+      continue;  // ours decays by a cosine, transformers' default
     TrainConfig config;
     config.lr_scheduler_type = schedule_named(golden["lr_scheduler_type"]);
     config.learning_rate = golden["learning_rate"];

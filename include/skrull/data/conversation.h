@@ -61,6 +61,10 @@ class RowSyntaxError : public InvalidInput {
 /// levels.
 nlohmann::ordered_json parse_row(std::string_view line);
 
+/// Makes a row's own "system" text its first message, in place of a system message there. Null or empty: none given.
+/// Throws InvalidInput for another type.
+void apply_system(nlohmann::ordered_json& row);
+
 /// The conversation that training sees, from {"messages": [..], "tools": [..]} (other keys of the row are the
 /// caller's). Null content is empty, a list of text parts is joined, tools and tool-call arguments may be JSON in a
 /// string, tool calls may be wrapped as {"type": "function", "function": {..}}. Throws InvalidInput that begins with

@@ -36,14 +36,14 @@ struct EndOfTurn {
 /// Writes a Hugging Face folder at `folder` (made if missing): weights in `dtype`, 5 GB shards, names, shapes and order
 /// as Hugging Face's own (the source's order when it holds weights; a tied head is omitted), config.json copied from
 /// `source_folder` with its dtype set, generation_config.json copied or made from config.json's token ids, tokenizer
-/// files copied byte for byte when there.
+/// files copied byte for byte when there, from `tokenizer_folder` (empty: `source_folder`).
 /// With `end_of_turn` a model keeps stopping there when served: the token leads the eos ids of generation_config.json,
 /// is the eos id of config.json and the eos token of tokenizer_config.json and special_tokens_map.json, unless it is
 /// among them already (a file that is right stays as it was).
 /// Throws RunFailure when writing fails, InvalidInput for a broken file of the source.
 void save_model_folder(const std::filesystem::path& folder, const std::filesystem::path& source_folder,
                        const ParameterTable& table, const BlockOnHost& block, DType dtype,
-                       const EndOfTurn& end_of_turn = {});
+                       const EndOfTurn& end_of_turn = {}, const std::filesystem::path& tokenizer_folder = {});
 
 /// Token ids that end a generation: generation_config.json's, else config.json's, else none.
 std::vector<std::int64_t> load_eos_token_ids(const std::filesystem::path& folder);

@@ -26,8 +26,8 @@ class RunFolder {
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path metrics_file() const { return path_ / "metrics.jsonl"; }
   std::filesystem::path log_file() const { return path_ / "run.log"; }
-  /// Token caches: $SKRULL_CACHE when set, else output_dir/cache; without output_dir (eval) .skrull-cache in the
-  /// working directory.
+  /// Token caches: $SKRULL_CACHE when set, else output_dir/cache, else (no output_dir, as for eval) the user's folder
+  /// among the system's temporary files.
   std::filesystem::path cache_folder() const;
   std::filesystem::path checkpoint_folder(std::int64_t step) const;
 

@@ -47,7 +47,7 @@ class TextGenerator {
   /// Ids of plain text. Throws InvalidInput when the folder has no tokenizer.
   std::vector<std::int32_t> encode_prompt(const std::string& text) const;
   /// Ids of a conversation up to the header of the assistant's next turn.
-  std::vector<std::int32_t> encode_conversation(const Conversation& conversation) const;
+  std::vector<std::int32_t> encode_conversation(const Conversation& conversation);
 
  private:
   std::filesystem::path folder_;
@@ -57,7 +57,7 @@ class TextGenerator {
   std::unique_ptr<Transformer> model_;
   std::unique_ptr<KvCache> cache_;
   std::optional<Tokenizer> tokenizer_;
-  std::optional<ChatTemplate> chat_template_;
+  std::optional<ChatTemplate> chat_template_;  ///< loaded when the first conversation comes
   std::vector<std::int64_t> eos_token_ids_;
 };
 

@@ -20,7 +20,9 @@ namespace {
 
 /// OMP_NUM_THREADS where the user set it, else the processors this process is bound to.
 int usable_threads() {
-  if (std::getenv("OMP_NUM_THREADS") != nullptr) return std::max(1, omp_get_max_threads());
+  // Not by asking OpenMP: a device made earlier may have changed its answer.
+  const char* wanted = std::getenv("OMP_NUM_THREADS");
+  if (wanted != nullptr && std::atoi(wanted) > 0) return std::atoi(wanted);
   cpu_set_t processors;
   CPU_ZERO(&processors);
   if (::sched_getaffinity(0, sizeof(processors), &processors) != 0) return std::max(1, omp_get_num_procs());

@@ -1,6 +1,9 @@
 #include "cpu/gemm.h"
 
+#include <cstdlib>
 #include <dnnl.hpp>
+#include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "cpu/cpu_ops.h"
@@ -139,8 +142,29 @@ Memory::desc describe(std::int64_t rows, std::int64_t cols, DType dtype, bool tr
   return {{rows, cols}, data_type(dtype), transposed ? Memory::dims{1, ld} : Memory::dims{ld, 1}};
 }
 
+/// At least `bytes` bytes of 64-byte aligned memory that the calling thread keeps; what it held before is lost.
+void* thread_scratch(std::size_t bytes) {
+  constexpr std::size_t alignment = 64;
+  struct Free {
+    void operator()(void* data) const { std::free(data); }
+  };
+  thread_local std::unique_ptr<void, Free> scratch;
+  thread_local std::size_t capacity = 0;
+  if (bytes > capacity) {
+    capacity = 0;
+    scratch.reset();
+    const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+    scratch.reset(std::aligned_alloc(alignment, rounded));
+    require(scratch != nullptr, "out of memory: a matrix product needs {} bytes of scratch memory", rounded);
+    capacity = rounded;
+  }
+  return scratch.get();
+}
+
 }  // namespace
 
+/// Has no state of its own, so any thread may run it: oneDNN's own scratch memory would belong to the thread that
+/// compiled it.
 struct CompiledGemm {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::matmul::primitive_desc description;
@@ -154,6 +178,8 @@ struct CompiledGemm {
     std::unordered_map<int, Memory> arguments{
         {DNNL_ARG_SRC, memory(a, g.a)}, {DNNL_ARG_WEIGHTS, memory(b, g.b)}, {DNNL_ARG_DST, memory(c, g.c)}};
     if (g.bias) arguments.emplace(DNNL_ARG_BIAS, memory(bias, g.bias));
+    const Memory::desc scratch = description.scratchpad_desc();
+    arguments.emplace(DNNL_ARG_SCRATCHPAD, Memory(scratch, engine, thread_scratch(scratch.get_size())));
     dnnl::stream stream(engine);
     primitive.execute(stream, arguments);
     stream.wait();
@@ -169,6 +195,7 @@ std::shared_ptr<const CompiledGemm> compile(const GemmKey& key) {
   gemm->c = describe(key.m, key.n, key.c_dtype, false, key.ldc);
   if (key.bias) gemm->bias = describe(1, key.n, DType::bfloat16, false, key.n);
   dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if (key.accumulate) {
     dnnl::post_ops after;
     after.append_sum(1.0F);

@@ -22,7 +22,7 @@ struct GemmKey {
   auto operator<=>(const GemmKey&) const = default;
 };
 
-/// A compiled product; null where oneDNN has none for this machine.
+/// A compiled product.
 struct CompiledGemm;
 
 /// The products used last, at most `capacity` of them. Any thread may call.
@@ -30,7 +30,7 @@ class GemmCache {
  public:
   explicit GemmCache(std::size_t capacity = 256) : capacity_(capacity) {}
 
-  /// The product for `key`, made where it is not there yet. Its `run` may be called by one thread at a time.
+  /// The product for `key`, made where it is not there yet. Null when oneDNN has none for this machine.
   std::shared_ptr<const CompiledGemm> get(const GemmKey& key);
 
  private:

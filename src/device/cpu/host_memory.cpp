@@ -94,21 +94,21 @@ std::int64_t available_host_memory() {
 
 void* allocate_pages(std::int64_t bytes) {
   if (bytes > available_host_memory()) return nullptr;  // asking the kernel would succeed, and using it would kill us
-  const bool huge = bytes >= huge_page_bytes;
-  const std::int64_t size = rounded_up(bytes, huge ? huge_page_bytes : page_bytes);
-  const std::int64_t reserve = huge ? size + huge_page_bytes : size;
+  const std::int64_t size = rounded_up(bytes, page_bytes);
+  const std::int64_t huge_bytes = size / huge_page_bytes * huge_page_bytes;  // the rest is left to small pages
+  const std::int64_t reserve = huge_bytes > 0 ? size + huge_page_bytes : size;
   void* mapped =
       ::mmap(nullptr, static_cast<std::size_t>(reserve), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;
   char* data = static_cast<char*>(mapped);
-  if (huge) {
+  if (huge_bytes > 0) {
     const auto misaligned = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(mapped) % huge_page_bytes);
     const std::int64_t before = misaligned == 0 ? 0 : huge_page_bytes - misaligned;
     if (before > 0) ::munmap(data, static_cast<std::size_t>(before));
     data += before;
     const std::int64_t after = reserve - before - size;
     if (after > 0) ::munmap(data + size, static_cast<std::size_t>(after));
-    ::madvise(data, static_cast<std::size_t>(size), MADV_HUGEPAGE);
+    ::madvise(data, static_cast<std::size_t>(huge_bytes), MADV_HUGEPAGE);
   }
   const std::int64_t pages = size / page_bytes;
 #pragma omp parallel for schedule(static) if (pages > 512)
@@ -118,8 +118,7 @@ void* allocate_pages(std::int64_t bytes) {
 
 void free_pages(void* data, std::int64_t bytes) noexcept {
   if (data == nullptr) return;
-  const std::int64_t unit = bytes >= huge_page_bytes ? huge_page_bytes : page_bytes;
-  ::munmap(data, static_cast<std::size_t>(rounded_up(bytes, unit)));
+  ::munmap(data, static_cast<std::size_t>(rounded_up(bytes, page_bytes)));
 }
 
 }  // namespace skrull
