@@ -5,6 +5,8 @@
 
 #include "cli_parse.h"
 #include "commands.h"
+#include "run_on_all_ranks.h"
+#include "skrull/comm/communicator.h"
 #include "skrull/core/error.h"
 #include "skrull/core/json.h"
 #include "skrull/core/log.h"
@@ -117,6 +119,23 @@ void add_options(CLI::App& app, GenerateArguments& arguments) {
   app.add_flag("--json", arguments.json, "print {\"ids\": [..], \"text\": ..} instead of text");
 }
 
+void run(const GenerateArguments& arguments, const MpiSession& session) {
+  if (session.size() > 1) {
+    const auto world = session.world();
+    ControlChannel(*world).agree_or_throw("skrull generate runs on one rank; start it without mpirun",
+                                          static_cast<int>(ExitCode::invalid_input));
+  }
+  TextGenerator generator(arguments.config, session);
+  if (!arguments.messages.empty()) {
+    answer_all(generator, arguments);
+  } else if (!arguments.input_ids.empty()) {
+    const bool has_text = Tokenizer::is_in(arguments.config.model_name_or_path);
+    print_one(generator.generate(parse_ids(arguments.input_ids), arguments.options), arguments, has_text);
+  } else {
+    print_one(generator.generate(generator.encode_prompt(arguments.prompt), arguments.options), arguments, true);
+  }
+}
+
 }  // namespace
 
 int generate(const Arguments& arguments) {
@@ -126,21 +145,7 @@ int generate(const Arguments& arguments) {
   if (!parse(app, arguments)) return static_cast<int>(ExitCode::done);
   parsed.config.model_name_or_path = parsed.model;
   parsed.config.compute_dtype = parsed.compute_dtype == "bfloat16" ? DType::bfloat16 : DType::float32;
-  int argc = 0;
-  char** argv = nullptr;
-  const MpiSession session(argc, argv);
-  if (session.size() > 1) throw_invalid_input("skrull generate runs on one rank; start it without mpirun");
-
-  TextGenerator generator(parsed.config, session);
-  if (!parsed.messages.empty()) {
-    answer_all(generator, parsed);
-  } else if (!parsed.input_ids.empty()) {
-    const bool has_text = Tokenizer::is_in(parsed.config.model_name_or_path);
-    print_one(generator.generate(parse_ids(parsed.input_ids), parsed.options), parsed, has_text);
-  } else {
-    print_one(generator.generate(generator.encode_prompt(parsed.prompt), parsed.options), parsed, true);
-  }
-  return static_cast<int>(ExitCode::done);
+  return run_on_all_ranks([&](const MpiSession& session) { run(parsed, session); });
 }
 
 }  // namespace skrull::cli

@@ -1,6 +1,8 @@
 // save_model_folder(): everything that makes a Hugging Face model folder complete.
 
 #include <algorithm>
+#include <limits>
+#include <span>
 #include <unordered_map>
 
 #include "convert.h"
@@ -50,6 +52,23 @@ std::vector<const ParameterSpec*> stored_order(const ParameterTable& table, cons
   return order;
 }
 
+float largest_finite(DType dtype) {
+  if (dtype == DType::bfloat16) return 0x1.fep127F;
+  return dtype == DType::float16 ? 65504.0F : std::numeric_limits<float>::max();
+}
+
+/// A model with infinite or undefined weights is of no use to anybody and would replace one that is.
+void check_finite(const ParameterSpec& parameter, std::int64_t first, std::span<const float> values, DType dtype) {
+  const float largest = largest_finite(dtype);
+  const auto bad = std::find_if_not(values.begin(), values.end(),
+                                    [largest](float value) { return value >= -largest && value <= largest; });
+  if (bad == values.end()) return;
+  throw_run_failure(
+      "{}: element {} is {}, no finite {} number; the model was not saved. Lower the learning rate, or look at the "
+      "model that training began with",
+      parameter.name, first + (bad - values.begin()), *bad, name_of(dtype));
+}
+
 void write_weights(const fs::path& folder, const std::vector<const ParameterSpec*>& order, const BlockOnHost& block,
                    DType dtype) {
   // A block may have to be gathered: ask for it once for all its tensors that follow each other.
@@ -63,7 +82,9 @@ void write_weights(const fs::path& folder, const std::vector<const ParameterSpec
         held = parameter->block;
       }
       const auto count = static_cast<std::size_t>(static_cast<std::int64_t>(target.size()) / size_of(dtype));
-      convert_from_float(dtype, {view.as<float>() + parameter->offset + first, count}, target);
+      const std::span<const float> values(view.as<float>() + parameter->offset + first, count);
+      check_finite(*parameter, first, values, dtype);
+      convert_from_float(dtype, values, target);
     };
     std::vector<std::int64_t> shape = {parameter->cols};
     if (!parameter->is_vector) shape.insert(shape.begin(), parameter->rows);

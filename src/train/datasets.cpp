@@ -2,12 +2,24 @@
 
 #include <utility>
 
+#include "skrull/core/error.h"
 #include "skrull/core/log.h"
 #include "skrull/data/chat_encoder.h"
 #include "skrull/data/loader.h"
 #include "skrull/data/sample_report.h"
 
 namespace skrull {
+
+namespace {
+
+/// The val_size rows of `store` for evaluation, the others for training.
+Datasets split(const std::shared_ptr<const TokenStore>& store, const TrainConfig& config, ControlChannel& control) {
+  SampleSplit samples = control.run_together(
+      [&] { return split_samples(store->size(), config.val_size, static_cast<std::uint64_t>(config.seed)); });
+  return {{store, std::move(samples.train)}, {store, std::move(samples.eval)}};
+}
+
+}  // namespace
 
 std::unique_ptr<TextEncoder> load_text_encoder(const TrainConfig& config) {
   return load_chat_encoder(tokenizer_folder(config));
@@ -38,18 +50,23 @@ Datasets load_datasets(const TrainConfig& config, const TextEncoder* encoder, st
     return open_token_store(files, config, encoder, vocab_size, cache_folder, control);
   };
   datasets.train.store = open(config.dataset);
-  if (!config.eval_dataset.empty()) {
-    datasets.train.samples = all_samples(*datasets.train.store);
-    datasets.eval.store = open(config.eval_dataset);
-    datasets.eval.samples = all_samples(*datasets.eval.store);
-    return datasets;
-  }
-  SampleSplit split = control.run_together([&] {
-    return split_samples(datasets.train.store->size(), config.val_size, static_cast<std::uint64_t>(config.seed));
-  });
-  datasets.train.samples = std::move(split.train);
-  datasets.eval = {datasets.train.store, std::move(split.eval)};
+  if (config.eval_dataset.empty()) return split(datasets.train.store, config, control);
+  datasets.train.samples = all_samples(*datasets.train.store);
+  datasets.eval.store = open(config.eval_dataset);
+  datasets.eval.samples = all_samples(*datasets.eval.store);
   return datasets;
+}
+
+Dataset load_evaluation_data(const TrainConfig& config, const TextEncoder* encoder, std::int64_t vocab_size,
+                             const std::filesystem::path& cache_folder, ControlChannel& control) {
+  const auto& files = config.eval_dataset.empty() ? config.dataset : config.eval_dataset;
+  if (files.empty()) {
+    control.agree_or_throw("there is nothing to evaluate on; give eval_dataset or dataset",
+                           static_cast<int>(ExitCode::invalid_input));
+  }
+  const auto store = open_token_store(files, config, encoder, vocab_size, cache_folder, control);
+  if (config.val_size.empty()) return {store, all_samples(*store)};
+  return split(store, config, control).eval;
 }
 
 void report_dataset(const std::string& title, const Dataset& dataset, const TextEncoder* encoder,

@@ -10,8 +10,14 @@
 namespace skrull {
 namespace {
 
-void check(const GenerateOptions& options, const std::vector<std::int32_t>& prompt, const KvCache& cache) {
+void check(const GenerateOptions& options, const std::vector<std::int32_t>& prompt, const KvCache& cache,
+           std::int64_t vocab_size) {
   if (prompt.empty()) throw_invalid_input("the prompt is empty: there is nothing to continue");
+  for (std::size_t i = 0; i < prompt.size(); ++i) {
+    if (prompt[i] >= 0 && prompt[i] < vocab_size) continue;
+    throw_invalid_input("token {} of the prompt is {}, outside the model's vocabulary of {} tokens", i + 1, prompt[i],
+                        vocab_size);
+  }
   if (static_cast<std::int64_t>(prompt.size()) > cache.capacity()) {
     throw_invalid_input("the prompt of {} tokens is longer than the {} tokens there is memory for", prompt.size(),
                         cache.capacity());
@@ -111,7 +117,7 @@ std::int32_t sample_token(const std::vector<float>& logits, double temperature, 
 std::vector<std::int32_t> generate(Transformer& model, ParameterProvider& parameters, KvCache& cache, Device& device,
                                    const std::vector<std::int32_t>& prompt, const GenerateOptions& options,
                                    const TokenCallback& on_token) {
-  check(options, prompt, cache);
+  check(options, prompt, cache, model.config().vocab_size);
   Rng rng(options.seed, "generate");
   Continuation continuation(model, parameters, cache, device);
   std::vector<std::int32_t> generated;

@@ -10,10 +10,14 @@ CpuShare share_of_cores(const TrainConfig& config, const MpiSession& session) {
   return spread_over_cores(session.local_rank(), session.local_size());
 }
 
+/// A device that can't be had fails on all ranks together.
 std::unique_ptr<Device> make_device(const TrainConfig& config, const MpiSession& session, int threads) {
-  const bool use_cuda =
-      config.device == DeviceChoice::cuda || (config.device == DeviceChoice::automatic && cuda_available());
-  return use_cuda ? make_cuda_device(session.local_rank()) : make_cpu_device(threads);
+  const auto world = session.world();
+  return ControlChannel(*world).run_together([&] {
+    const bool use_cuda =
+        config.device == DeviceChoice::cuda || (config.device == DeviceChoice::automatic && cuda_available());
+    return use_cuda ? make_cuda_device(session.local_rank()) : make_cpu_device(threads);
+  });
 }
 
 }  // namespace

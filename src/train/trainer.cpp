@@ -249,9 +249,8 @@ EvalResult evaluate(const TrainConfig& config, const MpiSession& session) {
     state = std::make_unique<ModelState>(config, rank, false);
   });
   Datasets data;
-  data.eval.store = open_token_store(files, config, encoder.get(), state->config().vocab_size,
-                                     RunFolder(config.output_dir).cache_folder(), control);
-  data.eval.samples = all_samples(*data.eval.store);
+  data.eval = load_evaluation_data(config, encoder.get(), state->config().vocab_size,
+                                   RunFolder(config.output_dir).cache_folder(), control);
   LoaderOptions options;
   std::unique_ptr<Transformer> model;
   std::unique_ptr<LocalAttention> attention;

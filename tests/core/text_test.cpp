@@ -20,6 +20,8 @@ TEST_CASE("nearest word") {
   const std::vector<std::string> keys{"learning_rate", "max_steps", "seed"};
   CHECK(nearest("learning_rte", keys) == "learning_rate");
   CHECK(nearest("max_step", keys) == "max_steps");
+  CHECK(nearest("trian", {"eval", "train"}) == "train");
+  CHECK(nearest("vela", {"eval", "train"}).empty());
   CHECK(nearest("completely_other", keys).empty());
 }
 

@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "skrull/core/error.h"
+#include "skrull/core/explain.h"
 #include "skrull/core/tensor.h"
 #include "skrull/device/stream.h"
 
@@ -111,9 +111,8 @@ auto ControlChannel::run_together(Work&& work) {
       result.emplace(work());
     }
   } catch (const std::exception& error) {
-    const auto* own = dynamic_cast<const Error*>(&error);
-    exit_code = static_cast<int>(own != nullptr ? own->exit_code() : ExitCode::run_failed);
-    problem = error.what();
+    exit_code = static_cast<int>(exit_code_of(error));
+    problem = explain(error);
     if (problem.empty()) problem = "unknown error";
   }
   agree_or_throw(problem, exit_code);

@@ -42,6 +42,11 @@ std::shared_ptr<const TokenStore> open_token_store(const std::vector<std::filesy
 Datasets load_datasets(const TrainConfig& config, const TextEncoder* encoder, std::int64_t vocab_size,
                        const std::filesystem::path& cache_folder, ControlChannel& control);
 
+/// For `skrull eval`: eval_dataset, else the val_size rows split off dataset, else all of dataset. Collective. Throws
+/// InvalidInput on all ranks when the config has neither.
+Dataset load_evaluation_data(const TrainConfig& config, const TextEncoder* encoder, std::int64_t vocab_size,
+                             const std::filesystem::path& cache_folder, ControlChannel& control);
+
 /// Lines for people: rows kept and dropped, lengths, ignored columns (as warnings), and one decoded sample with its
 /// supervised part marked.
 void report_dataset(const std::string& title, const Dataset& dataset, const TextEncoder* encoder,

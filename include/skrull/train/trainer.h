@@ -29,7 +29,7 @@ struct EvalResult {
   std::int64_t tokens = 0;  ///< supervised tokens
 };
 
-/// Loss of the model of `config` on eval_dataset, else on dataset. Collective; writes nothing but the token cache. The
+/// Loss of the model of `config` on load_evaluation_data(). Collective; writes nothing but the token cache. The
 /// same on every rank.
 EvalResult evaluate(const TrainConfig& config, const MpiSession& session);
 
