@@ -24,7 +24,9 @@ Checksum::~Checksum() = default;
 Checksum::Checksum(Checksum&&) noexcept = default;
 Checksum& Checksum::operator=(Checksum&&) noexcept = default;
 
-void Checksum::add(const void* data, std::size_t bytes) { XXH3_128bits_update(state_->xxh, data, bytes); }
+void Checksum::add(const void* data, std::size_t bytes) {
+  XXH3_128bits_update(state_->xxh, data, bytes);
+}
 
 void Checksum::add_field(std::string_view text) {
   const std::uint64_t size = text.size();

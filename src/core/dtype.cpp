@@ -6,11 +6,20 @@ namespace skrull {
 
 std::string_view name_of(DType dtype) {
   switch (dtype) {
-    case DType::float32: return "float32";
-    case DType::bfloat16: return "bfloat16";
-    case DType::float16: return "float16";
-    case DType::int32: return "int32";
-    case DType::int64: return "int64";
+    case DType::float32:
+      return "float32";
+    case DType::bfloat16:
+      return "bfloat16";
+    case DType::float16:
+      return "float16";
+    case DType::int32:
+      return "int32";
+    case DType::float64:
+      return "float64";
+    case DType::int64:
+      return "int64";
+    case DType::uint8:
+      return "uint8";
   }
   return "unknown";
 }
@@ -31,9 +40,9 @@ std::uint16_t half_from_float(float value) {
   const auto word = std::bit_cast<std::uint32_t>(value);
   const auto sign = static_cast<std::uint16_t>((word >> 16U) & 0x8000U);
   const std::uint32_t magnitude = word & 0x7FFFFFFFU;
-  if (magnitude > 0x7F800000U) return sign | 0x7E00U;               // NaN
-  if (magnitude >= 0x477FF000U) return sign | 0x7C00U;              // rounds to infinity
-  if (magnitude < 0x38800000U) {                                    // below 2^-14: subnormal
+  if (magnitude > 0x7F800000U) return sign | 0x7E00U;                // NaN
+  if (magnitude >= 0x477FF000U) return sign | 0x7C00U;               // rounds to infinity
+  if (magnitude < 0x38800000U) {                                     // below 2^-14: subnormal
     const float scaled = std::bit_cast<float>(magnitude) * 0x1p24F;  // in units of 2^-24
     return sign | static_cast<std::uint16_t>(std::nearbyint(scaled));
   }

@@ -15,7 +15,9 @@
 namespace skrull {
 namespace {
 
-std::string last_reason() { return std::strerror(errno); }
+std::string last_reason() {
+  return std::strerror(errno);
+}
 
 /// Closes on scope exit.
 struct Descriptor {
@@ -56,7 +58,9 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
-std::string read_file(const std::filesystem::path& file) { return std::string(MappedFile(file).text()); }
+std::string read_file(const std::filesystem::path& file) {
+  return std::string(MappedFile(file).text());
+}
 
 AtomicFileWriter::AtomicFileWriter(std::filesystem::path file) : file_(std::move(file)), partial_(file_) {
   partial_ += ".partial";

@@ -1,6 +1,7 @@
 #include "skrull/core/json.h"
 
 #include <algorithm>
+#include <set>
 
 #include "skrull/core/error.h"
 #include "skrull/core/file.h"
@@ -10,29 +11,76 @@ namespace {
 
 constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
 
-/// The reason alone: nlohmann's messages begin with an id and their own position.
+/// The reason alone: nlohmann's messages begin with "[id] " and mostly a position that ends in ": ".
 std::string_view reason_of(std::string_view message) {
-  const auto colon = message.find(": ");
-  return colon == std::string_view::npos ? message : message.substr(colon + 2);
+  for (const std::string_view end_of_prefix : {": ", "] "}) {
+    const auto found = message.find(end_of_prefix);
+    if (found != std::string_view::npos) return message.substr(found + end_of_prefix.size());
+  }
+  return message;
 }
 
+/// Watches a parse for keys that an object holds twice.
+class RepeatedKeyFinder {
+ public:
+  explicit RepeatedKeyFinder(std::vector<std::string>& found) : found_(found) {}
+
+  bool operator()(int /*depth*/, OrderedJson::parse_event_t event, const OrderedJson& value) {
+    if (event == OrderedJson::parse_event_t::object_start) {
+      open_objects_.emplace_back();
+    } else if (event == OrderedJson::parse_event_t::object_end) {
+      open_objects_.pop_back();
+    } else if (event == OrderedJson::parse_event_t::key) {
+      OpenObject& object = open_objects_.back();
+      object.current = value.get<std::string>();
+      if (!object.seen.insert(object.current).second) found_.push_back(current_path());
+    }
+    return true;
+  }
+
+ private:
+  struct OpenObject {
+    std::set<std::string> seen;
+    std::string current;
+  };
+
+  std::string current_path() const {
+    std::string path;
+    for (const OpenObject& object : open_objects_) path += (path.empty() ? "" : ".") + object.current;
+    return path;
+  }
+
+  std::vector<std::string>& found_;
+  std::vector<OpenObject> open_objects_;
+};
+
 template <class Value>
-Value parse_file(const std::filesystem::path& file) {
+Value parse_file(const std::filesystem::path& file, const typename Value::parser_callback_t& callback = nullptr) {
   const MappedFile mapped(file);
   std::string_view text = mapped.text();
   if (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
   try {
-    return Value::parse(text);
+    return Value::parse(text, callback);
   } catch (const typename Value::parse_error& error) {
     throw_invalid_input("{}: {}: {}", file.string(), describe_position(text, error.byte > 0 ? error.byte - 1 : 0),
                         reason_of(error.what()));
+  } catch (const typename Value::exception& error) {  // a number too large for a double
+    throw_invalid_input("{}: {}", file.string(), reason_of(error.what()));
   }
 }
 
 }  // namespace
 
-Json read_json_file(const std::filesystem::path& file) { return parse_file<Json>(file); }
-OrderedJson read_ordered_json_file(const std::filesystem::path& file) { return parse_file<OrderedJson>(file); }
+Json read_json_file(const std::filesystem::path& file) {
+  return parse_file<Json>(file);
+}
+OrderedJson read_ordered_json_file(const std::filesystem::path& file) {
+  return parse_file<OrderedJson>(file);
+}
+
+OrderedJson read_ordered_json_file(const std::filesystem::path& file, std::vector<std::string>& repeated_keys) {
+  return parse_file<OrderedJson>(file, RepeatedKeyFinder(repeated_keys));
+}
 
 void write_json_file(const std::filesystem::path& file, const OrderedJson& value) {
   write_file_atomically(file, value.dump(2) + "\n");

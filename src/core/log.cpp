@@ -7,16 +7,22 @@
 
 #include <memory>
 #include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "skrull/core/error.h"
 
 namespace skrull::log {
 namespace {
 
+constexpr std::size_t most_lines_before_file = 10000;
+
 struct Logger {
   std::mutex mutex;
   spdlog::logger console{"skrull", std::make_shared<spdlog::sinks::stderr_sink_mt>()};
   std::unique_ptr<spdlog::logger> file;
+  std::vector<std::pair<spdlog::level::level_enum, std::string>> before_file;  ///< lines that the file will begin with
   int rank = 0;
   bool verbose = true;
   bool progress_shown = false;
@@ -33,7 +39,11 @@ struct Logger {
       console.log(level, "{}{}{}", who, label, line);
       console.flush();
     }
-    if (file) file->log(level, "{}", line);
+    if (file) {
+      file->log(level, "{}", line);
+    } else if (before_file.size() < most_lines_before_file) {
+      before_file.emplace_back(level, line);
+    }
   }
 };
 
@@ -44,8 +54,12 @@ Logger& logger() {
 
 }  // namespace
 
-void set_rank(int rank) { logger().rank = rank; }
-void set_verbose(bool verbose) { logger().verbose = verbose; }
+void set_rank(int rank) {
+  logger().rank = rank;
+}
+void set_verbose(bool verbose) {
+  logger().verbose = verbose;
+}
 
 void add_file(const std::filesystem::path& file) {
   Logger& self = logger();
@@ -57,14 +71,21 @@ void add_file(const std::filesystem::path& file) {
     self.file->set_pattern("%Y-%m-%d %H:%M:%S.%e %l %v");
     self.file->flush_on(spdlog::level::info);
     self.file->set_error_handler([](const std::string&) {});  // a full disk must not end a run through its log
+    for (const auto& [level, line] : std::exchange(self.before_file, {})) self.file->log(level, "{}", line);
   } catch (const spdlog::spdlog_ex& error) {
     throw_run_failure("{}: can't be opened for writing: {}", file.string(), error.what());
   }
 }
 
-void info_line(const std::string& line) { logger().write(spdlog::level::info, line); }
-void warning_line(const std::string& line) { logger().write(spdlog::level::warn, line); }
-void error_line(const std::string& line) { logger().write(spdlog::level::err, line); }
+void info_line(const std::string& line) {
+  logger().write(spdlog::level::info, line);
+}
+void warning_line(const std::string& line) {
+  logger().write(spdlog::level::warn, line);
+}
+void error_line(const std::string& line) {
+  logger().write(spdlog::level::err, line);
+}
 
 void progress(const std::string& line) {
   Logger& self = logger();

@@ -14,11 +14,15 @@ std::uint64_t mix(std::uint64_t word) {
 }
 
 /// Uniform in (0, 1]: never zero, so that its logarithm is finite.
-double unit_interval(std::uint64_t bits) { return (static_cast<double>(bits >> 11U) + 1.0) * 0x1p-53; }
+double unit_interval(std::uint64_t bits) {
+  return (static_cast<double>(bits >> 11U) + 1.0) * 0x1p-53;
+}
 
 }  // namespace
 
-std::uint64_t random_bits(std::uint64_t key, std::uint64_t counter) { return mix(key ^ mix(counter)); }
+std::uint64_t random_bits(std::uint64_t key, std::uint64_t counter) {
+  return mix(key ^ mix(counter));
+}
 
 std::uint64_t random_key(std::uint64_t seed, std::string_view stream) {
   std::uint64_t key = mix(seed);
@@ -31,7 +35,9 @@ double random_normal(std::uint64_t key, std::uint64_t counter) {
   return radius * std::cos(2.0 * std::numbers::pi * unit_interval(random_bits(key, 2 * counter + 1)));
 }
 
-double Rng::uniform() { return static_cast<double>(bits() >> 11U) * 0x1p-53; }
+double Rng::uniform() {
+  return static_cast<double>(bits() >> 11U) * 0x1p-53;
+}
 
 std::uint64_t Rng::below(std::uint64_t bound) {
   // Values under 2^64 mod bound would make the small remainders more likely: draw again (Lemire 2019, classic form).
@@ -41,6 +47,8 @@ std::uint64_t Rng::below(std::uint64_t bound) {
   return value % bound;
 }
 
-double Rng::normal() { return random_normal(key_, counter_++); }
+double Rng::normal() {
+  return random_normal(key_, counter_++);
+}
 
 }  // namespace skrull

@@ -14,11 +14,13 @@ namespace {
 /// Readers of the value may be recursive.
 constexpr std::size_t deepest_nesting = 512;
 
+/// nlohmann's out_of_range.406.
+constexpr int number_overflow = 406;
+
 /// The events of nlohmann::json::sax_parse, building the value.
 class RowReader {
  public:
   OrderedJson take() { return std::move(row_); }
-  const std::string& error() const { return error_; }
 
   bool null() { return add(nullptr); }
   bool boolean(bool value) { return add(value); }
@@ -45,15 +47,14 @@ class RowReader {
     const std::size_t colon = message.find(": ");
     std::string_view reason = colon == std::string_view::npos ? message : message.substr(colon + 2);
     reason = reason.substr(0, reason.find("; last read"));
-    error_ = fmt::format("not valid JSON at column {}: {}", position, reason);
-    return false;
+    if (error.id == number_overflow) reason = "a number is too large";
+    throw RowSyntaxError(position, std::string(reason));
   }
 
  private:
   bool open(OrderedJson value) {
     if (open_.size() == deepest_nesting) {
-      error_ = fmt::format("JSON nested deeper than {} levels", deepest_nesting);
-      return false;
+      throw_invalid_input("JSON nested deeper than {} levels", deepest_nesting);
     }
     open_.push_back(place(std::move(value)));
     return true;
@@ -77,15 +78,29 @@ class RowReader {
   OrderedJson row_;
   std::vector<OrderedJson*> open_;
   std::string key_;
-  std::string error_;
 };
 
 }  // namespace
 
 OrderedJson parse_row(std::string_view line) {
   RowReader reader;
-  if (!OrderedJson::sax_parse(line.begin(), line.end(), &reader)) throw InvalidInput(reader.error());
+  OrderedJson::sax_parse(line.begin(), line.end(), &reader);  // errors are thrown
   return reader.take();
+}
+
+void apply_system(OrderedJson& row) {
+  const auto given = row.find("system");
+  if (given == row.end() || given->is_null()) return;
+  if (!given->is_string()) throw_invalid_input("\"system\" is of type {}, expected text", given->type_name());
+  const auto system = given->get<std::string>();
+  const auto found = row.find("messages");
+  if (found == row.end()) return;
+  OrderedJson& messages = *found;
+  if (system.empty() || !messages.is_array()) return;  // other types are refused with the conversation
+  const bool has_system = !messages.empty() && messages.front().is_object() && messages.front().contains("role") &&
+                          messages.front().at("role") == "system";
+  if (!has_system) messages.insert(messages.begin(), OrderedJson::object());
+  messages.front() = OrderedJson{{"role", "system"}, {"content", system}};
 }
 
 }  // namespace skrull

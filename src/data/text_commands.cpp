@@ -47,7 +47,8 @@ void tokenize_lines(const Tokenizer& tokenizer, AddedTokens added_tokens, std::i
 }
 
 void render_lines(const ChatTemplate& chat_template, RenderOptions options, std::istream& input, std::ostream& output) {
-  convert_lines(input, output, [&](const OrderedJson& row) {
+  convert_lines(input, output, [&](OrderedJson row) {
+    if (!options.raw) apply_system(row);
     const Conversation conversation = options.raw ? read_conversation_as_jinja(row) : parse_conversation(row);
     const RenderedConversation rendered = chat_template.tokenize(
         conversation, options.add_generation_prompt, options.raw ? AddedTokens::recognize : AddedTokens::plain);

@@ -9,7 +9,7 @@ using namespace skrull;
 
 TEST_CASE("bfloat16 rounds to nearest even") {
   CHECK(bfloat16(1.0F).bits == 0x3F80);
-  CHECK(bfloat16(1.0F + 0x1p-8F).bits == 0x3F80);           // tie, to even
+  CHECK(bfloat16(1.0F + 0x1p-8F).bits == 0x3F80);            // tie, to even
   CHECK(bfloat16(1.0F + 0x1p-7F + 0x1p-8F).bits == 0x3F82);  // tie, to even
   CHECK(bfloat16(1.0F + 0x1.1p-8F).bits == 0x3F81);
   CHECK(std::isinf(static_cast<float>(bfloat16(std::numeric_limits<float>::max()))));

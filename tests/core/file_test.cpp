@@ -29,6 +29,27 @@ TEST_CASE("a folder that can't be written is an error") {
   CHECK_THROWS_AS(write_file_atomically("/no/such/folder/file", "text"), RunFailure);
 }
 
+TEST_CASE("keys that a JSON object holds twice are found with their path") {
+  const test::TemporaryFolder folder;
+  const auto file = folder / "repeated.json";
+  write_file_atomically(file, R"({"a": 1, "b": {"a": 2, "c": [{"d": 1}, {"d": 2, "d": 3}]}, "a": 4})");
+  std::vector<std::string> repeated;
+  CHECK(read_ordered_json_file(file, repeated)["a"] == 4);
+  CHECK(repeated == std::vector<std::string>{"b.c.d", "a"});
+}
+
+TEST_CASE("a JSON number that no double holds is refused with the file's name") {
+  const test::TemporaryFolder folder;
+  const auto file = folder / "huge.json";
+  write_file_atomically(file, "[1e999]");
+  try {
+    read_json_file(file);
+    FAIL("the number was accepted");
+  } catch (const InvalidInput& error) {
+    CHECK(std::string(error.what()) == file.string() + ": number overflow parsing '1e999'");
+  }
+}
+
 TEST_CASE("missing files and bad JSON name file, line and column") {
   const test::TemporaryFolder folder;
   CHECK_THROWS_AS(MappedFile(folder / "missing"), InvalidInput);

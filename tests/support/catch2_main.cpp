@@ -3,4 +3,6 @@
 
 #include "support/session.h"
 
-int skrull::test::run_session(int argc, char** argv) { return Catch::Session().run(argc, argv); }
+int skrull::test::run_session(int argc, char** argv) {
+  return Catch::Session().run(argc, argv);
+}

@@ -1,3 +1,5 @@
 #include "support/session.h"
 
-int main(int argc, char** argv) { return skrull::test::run_session(argc, argv); }
+int main(int argc, char** argv) {
+  return skrull::test::run_session(argc, argv);
+}

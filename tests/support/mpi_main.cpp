@@ -1,13 +1,25 @@
-// main() of the test programs that run under mpirun: MPI around the session; a failure on any rank fails all.
-#include <mpi.h>
+// main() of the test programs that run under mpirun: MPI around the session. The first failure of a rank ends all.
+#include <vector>
 
+#include "skrull/comm/mpi_session.h"
+#include "support/mpi.h"
 #include "support/session.h"
 
+namespace {
+const skrull::MpiSession* current_session = nullptr;
+}
+
+const skrull::MpiSession& skrull::test::mpi_session() {
+  return *current_session;
+}
+
 int main(int argc, char** argv) {
-  int provided = 0;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
-  int failed = skrull::test::run_session(argc, argv);
-  MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
-  MPI_Finalize();
-  return failed;
+  const skrull::MpiSession session(argc, argv);
+  current_session = &session;
+  std::vector<char*> arguments(argv, argv + argc);
+  char abort_option[] = "--abort";  // a rank that went on alone after a failure would hang in the next collective
+  arguments.push_back(abort_option);
+  const int failed = skrull::test::run_session(static_cast<int>(arguments.size()), arguments.data());
+  if (failed != 0) session.abort(1);
+  return 0;
 }

@@ -22,7 +22,9 @@ std::optional<fs::path> reference_data(const fs::path& relative) {
   return std::nullopt;
 }
 
-fs::path test_data(const fs::path& relative) { return fs::path(SKRULL_SOURCE_DIR) / "tests" / "data" / relative; }
+fs::path test_data(const fs::path& relative) {
+  return fs::path(SKRULL_SOURCE_DIR) / "tests" / "data" / relative;
+}
 
 TemporaryFolder::TemporaryFolder() {
   std::string pattern = (fs::temp_directory_path() / "skrull-test-XXXXXX").string();
@@ -59,16 +61,18 @@ CommandResult run_command(const std::vector<std::string>& command, const std::st
   return {code, read_file(out), read_file(err)};
 }
 
+CommandResult run_under_mpi(int ranks, const std::vector<std::string>& command, const std::string& input) {
+  ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+  ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+  std::vector<std::string> launch = {"mpirun", "--oversubscribe", "-np", std::to_string(ranks)};
+  launch.insert(launch.end(), command.begin(), command.end());
+  return run_command(launch, input);
+}
+
 CommandResult run_skrull(const std::vector<std::string>& arguments, int ranks, const std::string& input) {
-  std::vector<std::string> command;
-  if (ranks > 0) {
-    ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-    ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    command = {"mpirun", "--oversubscribe", "-np", std::to_string(ranks)};
-  }
-  command.push_back(std::string(SKRULL_BINARY_DIR) + "/skrull");
+  std::vector<std::string> command = {std::string(SKRULL_BINARY_DIR) + "/skrull"};
   command.insert(command.end(), arguments.begin(), arguments.end());
-  return run_command(command, input);
+  return ranks > 0 ? run_under_mpi(ranks, command, input) : run_command(command, input);
 }
 
 }  // namespace skrull::test

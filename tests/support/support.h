@@ -30,13 +30,16 @@ class TemporaryFolder {
 };
 
 struct CommandResult {
-  int exit_code = 0;  ///< 128 + signal when killed by one
+  int exit_code = 0;   ///< 128 + signal when killed by one
   std::string output;  ///< standard output
   std::string errors;  ///< standard error
 };
 
 /// Runs a program (found on PATH when it has no slash) with arguments and standard input, no shell between.
 CommandResult run_command(const std::vector<std::string>& command, const std::string& input = {});
+
+/// The same on several ranks under mpirun.
+CommandResult run_under_mpi(int ranks, const std::vector<std::string>& command, const std::string& input = {});
 
 /// The trainer: <build>/skrull with these arguments; with ranks > 0 under mpirun.
 CommandResult run_skrull(const std::vector<std::string>& arguments, int ranks = 0, const std::string& input = {});

@@ -7,16 +7,22 @@
 
 namespace skrull {
 
-enum class DType : std::uint8_t { float32, bfloat16, float16, int32, int64 };
+enum class DType : std::uint8_t { float32, bfloat16, float16, float64, int32, int64, uint8 };
 
 /// Bytes of one element.
 constexpr std::int64_t size_of(DType dtype) {
   switch (dtype) {
     case DType::float32:
-    case DType::int32: return 4;
+    case DType::int32:
+      return 4;
     case DType::bfloat16:
-    case DType::float16: return 2;
-    case DType::int64: return 8;
+    case DType::float16:
+      return 2;
+    case DType::float64:
+    case DType::int64:
+      return 8;
+    case DType::uint8:
+      return 1;
   }
   return 0;
 }
@@ -38,7 +44,8 @@ struct bfloat16 {
   explicit operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16U); }
 };
 
-/// IEEE half precision to fp32, exact (subnormals, infinities and NaN included). Only read from files, never computed in.
+/// IEEE half precision to fp32, exact (subnormals, infinities and NaN included). Only read from files, never computed
+/// in.
 float float_from_half(std::uint16_t half);
 
 /// fp32 to IEEE half precision, round to nearest even; overflow becomes infinity.
@@ -53,6 +60,14 @@ struct DTypeOf<float> {
 template <>
 struct DTypeOf<bfloat16> {
   static constexpr DType value = DType::bfloat16;
+};
+template <>
+struct DTypeOf<double> {
+  static constexpr DType value = DType::float64;
+};
+template <>
+struct DTypeOf<std::uint8_t> {
+  static constexpr DType value = DType::uint8;
 };
 template <>
 struct DTypeOf<std::int32_t> {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace skrull {
 
@@ -15,6 +16,10 @@ using OrderedJson = nlohmann::ordered_json;
 /// Parses a whole file; a UTF-8 byte order mark is skipped. Throws InvalidInput "<file>:<line>:<column>: <reason>".
 Json read_json_file(const std::filesystem::path& file);
 OrderedJson read_ordered_json_file(const std::filesystem::path& file);
+
+/// The same, and appends to `repeated_keys` the dotted path ("outer.inner") of each key that an object holds a second
+/// time (JSON readers keep the last one silently).
+OrderedJson read_ordered_json_file(const std::filesystem::path& file, std::vector<std::string>& repeated_keys);
 
 /// Writes pretty-printed JSON with a final newline, atomically.
 void write_json_file(const std::filesystem::path& file, const OrderedJson& value);

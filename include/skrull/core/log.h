@@ -12,7 +12,8 @@ namespace skrull::log {
 /// Only rank 0 speaks; warnings and errors of the other ranks appear with their rank in front.
 void set_rank(int rank);
 
-/// Also append every line, with time, to `file` (rank 0). Throws RunFailure when it can't be opened.
+/// Also append every line, with time, to `file` (rank 0), beginning with what was said before. Throws RunFailure when
+/// it can't be opened.
 void add_file(const std::filesystem::path& file);
 
 /// False in --json and test runs: keep standard error quiet below warnings.

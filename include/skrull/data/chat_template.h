@@ -8,12 +8,10 @@
 #include <vector>
 
 #include "skrull/data/conversation.h"
+#include "skrull/data/micro_batch.h"
 #include "skrull/data/tokenizer.h"
 
 namespace skrull {
-
-/// The label of a token that is not trained.
-inline constexpr std::int32_t ignored_label = -100;
 
 struct RenderedConversation {
   std::string text;

@@ -2,10 +2,14 @@
 // Chats as rows of JSON hold them, checked and brought into the one form that chat templates render. Sources that make
 // or read rows include skrull/core/json.h as well.
 
+#include <cstddef>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "skrull/core/error.h"
 
 namespace skrull {
 
@@ -36,10 +40,30 @@ struct Conversation {
   std::vector<std::string> ignored_fields;
 };
 
+/// Text that isn't JSON. The message holds the column and never quotes the text.
+class RowSyntaxError : public InvalidInput {
+ public:
+  RowSyntaxError(std::size_t column, std::string reason)
+      : InvalidInput(fmt::format("not valid JSON at column {}: {}", column, reason)),
+        column_(column),
+        reason_(std::move(reason)) {}
+  /// In bytes from the beginning of the text, from 1.
+  std::size_t column() const { return column_; }
+  const std::string& reason() const { return reason_; }
+
+ private:
+  std::size_t column_;
+  std::string reason_;
+};
+
 /// One line of JSON. Keeps the order of keys; an integer beyond 64 bits is kept exactly, as a binary value that holds
-/// its digits. Throws InvalidInput with the column, without quoting the line: not JSON, invalid UTF-8, or nested deeper
-/// than 512 levels.
+/// its digits. Throws RowSyntaxError for what is not JSON or not UTF-8, InvalidInput for what is nested deeper than 512
+/// levels.
 nlohmann::ordered_json parse_row(std::string_view line);
+
+/// Makes a row's own "system" text its first message, in place of a system message there. Null or empty: none given.
+/// Throws InvalidInput for another type.
+void apply_system(nlohmann::ordered_json& row);
 
 /// The conversation that training sees, from {"messages": [..], "tools": [..]} (other keys of the row are the
 /// caller's). Null content is empty, a list of text parts is joined, tools and tool-call arguments may be JSON in a

@@ -1,0 +1,122 @@
+#pragma once
+// Collectives between ranks, ordered by a stream: a call queues the operation and returns at once, as NCCL's do. Every
+// rank of a communicator must queue the same collectives in the same order.
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "skrull/core/explain.h"
+#include "skrull/core/tensor.h"
+#include "skrull/device/stream.h"
+
+namespace skrull {
+
+/// One message of an exchange with another rank of the same communicator. Contiguous memory, owned by the caller until
+/// the stream has passed.
+struct Transfer {
+  enum class Kind { send, receive };
+  Kind kind = Kind::send;
+  int peer = 0;
+  void* data = nullptr;
+  std::int64_t bytes = 0;
+};
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  /// buffer = sum over ranks. float32, float64 or int64; contiguous. Each element is summed in ascending rank order on
+  /// one rank and then spread, so all ranks hold the same bits, and the same bits as reduce_scatter_sum() gives.
+  virtual void all_reduce_sum(Stream& stream, TensorView buffer) = 0;
+  /// buffer = element-wise maximum over ranks. float32, float64 or int64; contiguous.
+  virtual void all_reduce_max(Stream& stream, TensorView buffer) = 0;
+  /// `send` holds sum(counts) elements; rank i receives the sum over ranks of its counts[i] elements. Summed in
+  /// ascending rank order.
+  virtual void reduce_scatter_sum(Stream& stream, ConstTensorView send, TensorView receive,
+                                  std::span<const std::int64_t> counts) = 0;
+  /// Rank i contributes counts[i] elements; `receive` holds all of them in rank order. `send` may lie inside `receive`
+  /// at its place.
+  virtual void all_gather(Stream& stream, ConstTensorView send, TensorView receive,
+                          std::span<const std::int64_t> counts) = 0;
+  virtual void broadcast(Stream& stream, TensorView buffer, int root) = 0;
+  /// All transfers at once, in one group; between two ranks messages match in list order. Empty lists are fine.
+  virtual void exchange(Stream& stream, std::span<const Transfer> transfers) = 0;
+
+  /// Ranks with equal `color` (>= 0) form a new communicator, ordered by `key`. Collective; host-synchronous: nothing
+  /// of this communicator may be queued or running meanwhile.
+  virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
+};
+
+/// The communicator of one rank alone, over host memory: everything is a copy or nothing.
+std::unique_ptr<Communicator> make_self_communicator();
+
+/// Mixed into what agree_or_throw() throws: every rank throws it at the same place, so main() reports it once (rank 0)
+/// and lets MPI end as usual. Any other error is this rank's alone (MpiSession::abort).
+class FailedTogether {
+ public:
+  virtual ~FailedTogether() = default;
+};
+inline bool failed_together(const std::exception& error) {
+  return dynamic_cast<const FailedTogether*>(&error) != nullptr;
+}
+
+/// Host values agreed between ranks (counts, flags, plans, error texts): small blocking calls over a communicator of
+/// host memory, run on the communication stream so that they keep its one global order.
+class ControlChannel {
+ public:
+  /// Both must outlive this.
+  ControlChannel(Communicator& communicator, Stream& stream) : communicator_(communicator), stream_(stream) {}
+  /// Before there is a device: calls run in the caller.
+  explicit ControlChannel(Communicator& communicator);
+  int rank() const { return communicator_.rank(); }
+  int size() const { return communicator_.size(); }
+  std::int64_t sum(std::int64_t value);
+  double sum(double value);
+  std::int64_t max(std::int64_t value);
+  double max(double value);
+  /// Root's text on every rank.
+  std::string broadcast(const std::string& text, int root = 0);
+  void barrier();
+  /// `problem` is empty or what went wrong on this rank (with its exit code). When any rank has a problem, every rank
+  /// throws the first one's (lowest rank) as InvalidInput or RunFailure by its code. Collective: this is how ranks fail
+  /// together.
+  void agree_or_throw(const std::string& problem, int exit_code);
+  /// Runs `work`, which must not use collectives, and returns its result; when it throws on any rank, all ranks throw
+  /// as by agree_or_throw().
+  template <class Work>
+  auto run_together(Work&& work);
+
+ private:
+  Communicator& communicator_;
+  Stream& stream_;
+};
+
+template <class Work>
+auto ControlChannel::run_together(Work&& work) {
+  std::string problem;
+  int exit_code = 0;
+  std::optional<std::conditional_t<std::is_void_v<decltype(work())>, bool, decltype(work())>> result;
+  try {
+    if constexpr (std::is_void_v<decltype(work())>) {
+      work();
+    } else {
+      result.emplace(work());
+    }
+  } catch (const std::exception& error) {
+    exit_code = static_cast<int>(exit_code_of(error));
+    problem = explain(error);
+    if (problem.empty()) problem = "unknown error";
+  }
+  agree_or_throw(problem, exit_code);
+  if constexpr (!std::is_void_v<decltype(work())>) return std::move(*result);
+}
+
+}  // namespace skrull

@@ -1,0 +1,113 @@
+#pragma once
+// The choices that options offer: each enum with its spellings in a config and what they mean, side by side.
+
+#include <array>
+#include <string_view>
+#include <type_traits>
+
+#include "skrull/core/dtype.h"
+
+namespace skrull {
+
+/// One value of an enum option: how it is written in a config and what it does.
+template <class Enum>
+struct Choice {
+  Enum value{};
+  std::string_view name;
+  std::string_view help;
+};
+
+/// All choices of `Enum`, in the order in which they are documented. Specialised beside each enum below.
+template <class Enum>
+inline constexpr std::array<Choice<Enum>, 0> choices_of{};
+
+enum class Initialization { pretrained, random };
+template <>
+inline constexpr auto choices_of<Initialization> = std::to_array<Choice<Initialization>>({
+    {Initialization::pretrained, "pretrained", "load the weights of the model folder"},
+    {Initialization::random, "random", "fresh weights drawn from `seed`; the folder's config.json gives the shape"},
+});
+
+enum class OverlengthPolicy { drop, truncate, error };
+template <>
+inline constexpr auto choices_of<OverlengthPolicy> = std::to_array<Choice<OverlengthPolicy>>({
+    {OverlengthPolicy::drop, "drop", "leave the row out and count it in the row report"},
+    {OverlengthPolicy::truncate, "truncate", "keep its first `cutoff_len` tokens"},
+    {OverlengthPolicy::error, "error", "stop and name the row"},
+});
+
+enum class DataOrder { shuffled, sequential, sorted_batches };
+template <>
+inline constexpr auto choices_of<DataOrder> = std::to_array<Choice<DataOrder>>({
+    {DataOrder::shuffled, "shuffled", "a new order each epoch, drawn from `seed`"},
+    {DataOrder::sequential, "sequential", "the order of the files, every epoch"},
+    {DataOrder::sorted_batches, "sorted_batches", "batches of rows of similar length, the batches in shuffled order"},
+});
+
+enum class LearningRateSchedule { constant, constant_with_warmup, linear, cosine, cosine_with_min_lr, wsd };
+template <>
+inline constexpr auto choices_of<LearningRateSchedule> = std::to_array<Choice<LearningRateSchedule>>({
+    {LearningRateSchedule::constant, "constant", "`learning_rate` throughout, no warm-up"},
+    {LearningRateSchedule::constant_with_warmup, "constant_with_warmup", "warm-up, then `learning_rate`"},
+    {LearningRateSchedule::linear, "linear", "warm-up, then a straight line to 0"},
+    {LearningRateSchedule::cosine, "cosine", "warm-up, then half a cosine to 0"},
+    {LearningRateSchedule::cosine_with_min_lr, "cosine_with_min_lr",
+     "warm-up, then half a cosine to `min_lr_ratio` x `learning_rate`"},
+    {LearningRateSchedule::wsd, "wsd",
+     "warm-up, stable, and over the last `lr_decay_ratio` of the steps down to `min_lr_ratio` x `learning_rate`"},
+});
+
+enum class LossReduction { token_mean, sequence_mean };
+template <>
+inline constexpr auto choices_of<LossReduction> = std::to_array<Choice<LossReduction>>({
+    {LossReduction::token_mean, "token_mean", "every supervised token of the global batch weighs the same"},
+    {LossReduction::sequence_mean, "sequence_mean",
+     "every sequence weighs the same: the mean of the sequences' mean losses"},
+});
+
+enum class SchedulingPolicy { packed };
+template <>
+inline constexpr auto choices_of<SchedulingPolicy> = std::to_array<Choice<SchedulingPolicy>>({
+    {SchedulingPolicy::packed, "packed",
+     "whole sequences in arrival order, first fit into micro-batches of `bucket_tokens`"},
+});
+
+enum class DeviceChoice { automatic, cpu, cuda };
+template <>
+inline constexpr auto choices_of<DeviceChoice> = std::to_array<Choice<DeviceChoice>>({
+    {DeviceChoice::automatic, "auto", "a GPU if this build and this machine have one, else the CPU"},
+    {DeviceChoice::cpu, "cpu", "the CPU"},
+    {DeviceChoice::cuda, "cuda", "the GPU; an error where there is none or the build has no CUDA"},
+});
+
+enum class CpuBinding { automatic, keep };
+template <>
+inline constexpr auto choices_of<CpuBinding> = std::to_array<Choice<CpuBinding>>({
+    {CpuBinding::automatic, "auto", "share the node's cores evenly among its ranks when they are bound too tightly"},
+    {CpuBinding::keep, "keep", "leave the binding as the launcher set it"},
+});
+
+enum class GradientCheckpointing { none, full };
+template <>
+inline constexpr auto choices_of<GradientCheckpointing> = std::to_array<Choice<GradientCheckpointing>>({
+    {GradientCheckpointing::none, "none", "keep every activation (`false` is accepted too)"},
+    {GradientCheckpointing::full, "full",
+     "keep only each block's input and recompute the rest in the backward pass (`true` is accepted too)"},
+});
+
+/// The element types in which a model can be computed and saved.
+inline constexpr auto compute_dtypes = std::to_array<Choice<DType>>({
+    {DType::float32, "float32", "32 bits, the reference"},
+    {DType::bfloat16, "bfloat16", "half the memory; in training, master weights and accumulators stay float32"},
+});
+
+/// The spelling of an enum value in configs, for messages and logs.
+template <class Enum>
+requires(std::is_enum_v<Enum>&& choices_of<Enum>.size() > 0) constexpr std::string_view name_of(Enum value) {
+  for (const auto& choice : choices_of<Enum>) {
+    if (choice.value == value) return choice.name;
+  }
+  return "?";
+}
+
+}  // namespace skrull

@@ -1,0 +1,101 @@
+#pragma once
+// A compute device: memory, streams, copies, and the numeric operations (Ops) on it.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "skrull/core/tensor.h"
+#include "skrull/device/stream.h"
+
+namespace skrull {
+
+class Ops;
+class Device;
+
+/// Owned device memory, 64-byte aligned, zero-filled. Move-only; must not outlive its device.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Device& device, void* data, std::int64_t bytes, std::string category);
+  ~Buffer();
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+
+  void* data() const { return data_; }
+  std::int64_t bytes() const { return bytes_; }
+  /// A rows x cols matrix that starts `byte_offset` bytes into the buffer. Throws RunFailure when it does not fit.
+  TensorView view(DType dtype, std::int64_t rows, std::int64_t cols, std::int64_t byte_offset = 0) const;
+
+ private:
+  Device* device_ = nullptr;
+  void* data_ = nullptr;
+  std::int64_t bytes_ = 0;
+  std::string category_;
+};
+
+/// Bytes held now and at most, by category ("parameters", "gradients", "activations", ...). This is the planned memory
+/// table: everything a step needs is allocated before the first step.
+class MemoryLedger {
+ public:
+  void add(const std::string& category, std::int64_t bytes);
+  void remove(const std::string& category, std::int64_t bytes);
+  std::int64_t current_bytes() const { return current_; }
+  std::int64_t peak_bytes() const { return peak_; }
+  const std::map<std::string, std::int64_t>& by_category() const { return by_category_; }
+
+ private:
+  std::map<std::string, std::int64_t> by_category_;
+  std::int64_t current_ = 0;
+  std::int64_t peak_ = 0;
+};
+
+enum class DeviceKind { cpu, cuda };
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual DeviceKind kind() const = 0;
+  /// For people: "CPU, 2 threads, AVX-512, oneDNN 2.6.3".
+  virtual std::string description() const = 0;
+
+  virtual Ops& ops() = 0;
+  virtual Stream& compute_stream() = 0;
+  virtual Stream& communication_stream() = 0;
+
+  /// Throws RunFailure with the memory table when the device has no more memory.
+  Buffer allocate(std::int64_t bytes, std::string category);
+  /// A buffer of exactly rows x cols elements.
+  Buffer allocate(DType dtype, std::int64_t rows, std::int64_t cols, std::string category);
+  const MemoryLedger& memory() const { return memory_; }
+
+  /// Host memory -> device. `host` holds target.elements() elements, contiguous; it may be reused when `stream` has
+  /// passed.
+  virtual void copy_to_device(Stream& stream, TensorView target, const void* host) = 0;
+  /// Device -> host memory. The values are there once `stream` was synchronised.
+  virtual void copy_to_host(Stream& stream, void* host, ConstTensorView source) = 0;
+
+  /// Measured dense matrix-product rate in FLOP/s for `dtype` (the "peak" of the MFU); measured once, then remembered.
+  virtual double peak_flops(DType dtype) = 0;
+  /// Bytes of memory free for allocation now (host: available RAM).
+  virtual std::int64_t free_bytes() const = 0;
+
+ protected:
+  friend class Buffer;
+  virtual void* allocate_raw(std::int64_t bytes) = 0;  ///< nullptr when out of memory; zero-filled otherwise
+  virtual void free_raw(void* data, std::int64_t bytes) noexcept = 0;
+  MemoryLedger memory_;
+};
+
+/// Number of compute threads 0 = all the process may use.
+std::unique_ptr<Device> make_cpu_device(int threads = 0);
+
+/// The CUDA device of this local rank; throws InvalidInput with the reason when this build or machine has none.
+std::unique_ptr<Device> make_cuda_device(int local_rank);
+/// True when make_cuda_device() would find a usable GPU.
+bool cuda_available();
+
+}  // namespace skrull

@@ -1,0 +1,51 @@
+#pragma once
+// Streams and events: the order of work on a device. Work on one stream runs in the order it was queued; streams are
+// ordered against each other by events alone. The CPU's compute stream runs its work inline, in the caller; its
+// communication stream is a queue served by one progress thread, so the same code that orders CUDA streams orders
+// these.
+
+#include <functional>
+#include <memory>
+
+namespace skrull {
+
+/// A point in a stream. Cheap to copy; a default-made event counts as reached.
+class Event {
+ public:
+  class State {
+   public:
+    virtual ~State() = default;
+    virtual bool reached() const = 0;
+    /// Blocks the calling thread until reached. Rethrows the error that stopped the event's stream, if one did.
+    virtual void synchronize() = 0;
+  };
+
+  Event() = default;
+  explicit Event(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  bool reached() const { return !state_ || state_->reached(); }
+  void synchronize() const {
+    if (state_) state_->synchronize();
+  }
+  const std::shared_ptr<State>& state() const { return state_; }
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+class Stream {
+ public:
+  virtual ~Stream() = default;
+
+  /// An event that is reached when everything queued so far is done.
+  virtual Event record() = 0;
+  /// What is queued from now on starts after `event`. Returns at once on an asynchronous stream; on an inline stream
+  /// the caller waits here, and an error that stopped the event's stream is rethrown.
+  virtual void wait(const Event& event) = 0;
+  /// Blocks the caller until everything queued is done; rethrows the first error of a task.
+  virtual void synchronize() = 0;
+  /// Queues host work (an MPI call, say). After a task threw, later tasks are dropped and every wait rethrows its
+  /// error.
+  virtual void enqueue(std::function<void()> task) = 0;
+};
+
+}  // namespace skrull

@@ -1,0 +1,51 @@
+#pragma once
+// Parameters from and to a Hugging Face model folder, and random ones.
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "skrull/core/tensor.h"
+#include "skrull/model/parameter_table.h"
+
+namespace skrull {
+
+/// The fp32 master values of one block, flat 1 x n host memory laid out by the table. The view must stay valid until
+/// the function is called for another block.
+using BlockOnHost = std::function<TensorView(int block)>;
+
+/// Fills every block from <folder>'s safetensors, converting F32/BF16/F16 to fp32. Throws InvalidInput naming the
+/// tensor and file for a missing tensor, one too many, a wrong shape or dtype; a tied lm_head.weight that is present
+/// must equal the embedding. Buffers of rotary embeddings that old files hold are ignored. Returns the dtype the folder
+/// stores (of most of its bytes).
+DType load_parameters(const std::filesystem::path& folder, const ParameterTable& table, const BlockOnHost& block);
+
+/// normal(0, initializer_range) for matrices, ones for norms, zeros for biases, by counter from (seed, tensor name,
+/// element): the same for any sharding.
+void initialize_parameters(std::uint64_t seed, double initializer_range, const ParameterTable& table,
+                           const BlockOnHost& block);
+
+/// The token that ends a turn of the chat template a model was trained with.
+struct EndOfTurn {
+  std::int64_t token_id = -1;  ///< negative: no chat template was used
+  std::string token;           ///< "<|im_end|>"
+};
+
+/// Writes a Hugging Face folder at `folder` (made if missing): weights in `dtype`, 5 GB shards, names, shapes and order
+/// as Hugging Face's own (the source's order when it holds weights; a tied head is omitted), config.json copied from
+/// `source_folder` with its dtype set, generation_config.json copied or made from config.json's token ids, tokenizer
+/// files copied byte for byte when there, from `tokenizer_folder` (empty: `source_folder`).
+/// With `end_of_turn` a model keeps stopping there when served: the token leads the eos ids of generation_config.json,
+/// is the eos id of config.json and the eos token of tokenizer_config.json and special_tokens_map.json, unless it is
+/// among them already (a file that is right stays as it was).
+/// Throws RunFailure when writing fails, InvalidInput for a broken file of the source.
+void save_model_folder(const std::filesystem::path& folder, const std::filesystem::path& source_folder,
+                       const ParameterTable& table, const BlockOnHost& block, DType dtype,
+                       const EndOfTurn& end_of_turn = {}, const std::filesystem::path& tokenizer_folder = {});
+
+/// Token ids that end a generation: generation_config.json's, else config.json's, else none.
+std::vector<std::int64_t> load_eos_token_ids(const std::filesystem::path& folder);
+
+}  // namespace skrull

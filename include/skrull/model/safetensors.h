@@ -1,0 +1,71 @@
+#pragma once
+// safetensors files: the on-disk form of Hugging Face weights, single or sharded with an index.
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "skrull/core/dtype.h"
+#include "skrull/core/file.h"
+
+namespace skrull {
+
+struct StoredTensor {
+  std::string name;
+  DType dtype = DType::float32;  ///< F32, BF16, F16, F64, I32, I64, U8
+  std::vector<std::int64_t> shape;
+  std::span<const char> bytes;  ///< in the mapped file, little endian; not aligned
+  std::filesystem::path file;
+};
+
+/// All tensors of a file, or of a model folder (model.safetensors, or model.safetensors.index.json with its shards), in
+/// the order of their files' names and of their bytes in them.
+/// Maps the files; views stay valid as long as this lives. Throws InvalidInput naming file and tensor: missing or
+/// truncated file, bad header, overlapping or out-of-range offsets, bytes that belong to no tensor, a shape that does
+/// not match its bytes, a tensor of the index that its shard lacks. A shard's tensors that the index does not place
+/// there are left out, as in transformers.
+class SafetensorsReader {
+ public:
+  explicit SafetensorsReader(const std::filesystem::path& file_or_folder);
+  const std::vector<StoredTensor>& tensors() const { return tensors_; }
+  /// nullptr when there is none.
+  const StoredTensor* find(const std::string& name) const;
+
+ private:
+  void read_index(const std::filesystem::path& index_file);
+  std::vector<StoredTensor> map_file(const std::filesystem::path& file);
+
+  std::vector<MappedFile> files_;
+  std::vector<StoredTensor> tensors_;
+  std::unordered_map<std::string, std::size_t> by_name_;
+};
+
+/// The folder holds model.safetensors or an index.
+bool has_safetensors(const std::filesystem::path& folder);
+
+/// A tensor to be written. When its turn comes, `fill(first_element, target)` puts its elements from `first_element` on
+/// (in `dtype`, little endian) into `target`, whose size says how many. It is called for one piece after another, so
+/// that no second copy of a tensor ever exists.
+struct TensorToWrite {
+  std::string name;
+  DType dtype = DType::float32;
+  std::vector<std::int64_t> shape;
+  std::function<void(std::int64_t first_element, std::span<char> target)> fill;
+
+  std::int64_t elements() const;
+  std::int64_t bytes() const { return elements() * size_of(dtype); }
+};
+
+/// Writes model.safetensors, or model-0000i-of-0000n.safetensors and model.safetensors.index.json when larger than
+/// `shard_bytes`, into an existing folder; header metadata {"format":"pt"}. A tensor larger than `shard_bytes` has a
+/// shard of its own. Each file appears complete or not at all; then weight files of an earlier, differently sharded
+/// model are removed. Throws RunFailure: too little free space (checked before the first byte), a failed write (naming
+/// the file).
+void write_safetensors(const std::filesystem::path& folder, const std::vector<TensorToWrite>& tensors,
+                       std::int64_t shard_bytes = std::int64_t{5} * 1000 * 1000 * 1000);
+
+}  // namespace skrull

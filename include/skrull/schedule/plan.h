@@ -1,0 +1,67 @@
+#pragma once
+// Lengths in, plan out: which rank computes which sequence of a global batch in which micro-batch. Pure data.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace skrull {
+
+struct Topology {
+  int data_parallel = 1;
+  int context_parallel = 1;
+  int ranks_per_node = 1;
+};
+
+/// A sequence sharded over a ring of CP ranks (ascending, at least 2).
+struct DistributedSequence {
+  std::int64_t sequence = 0;  ///< index into the global batch
+  std::vector<int> ranks;
+};
+
+/// What one replica computes between two synchronisations.
+struct PlannedMicroBatch {
+  std::vector<std::vector<std::int64_t>> local;  ///< per CP rank: indices of the sequences it holds whole
+  std::vector<DistributedSequence> distributed;
+};
+
+/// Every replica has the same number of micro-batches (empty ones at the end where it has no more).
+struct Plan {
+  std::string policy;
+  Topology topology;
+  std::int64_t bucket_tokens = 0;
+  std::vector<std::int64_t> lengths;                          ///< of the global batch
+  std::vector<std::vector<PlannedMicroBatch>> micro_batches;  ///< [replica][micro-batch]
+
+  std::int64_t micro_batch_count() const {
+    return micro_batches.empty() ? 0 : static_cast<std::int64_t>(micro_batches.front().size());
+  }
+};
+
+struct ScheduleRequest {
+  std::vector<std::int64_t> lengths;  ///< tokens per sequence, each >= 1
+  Topology topology;
+  std::int64_t bucket_tokens = 0;  ///< most tokens a rank may hold in one micro-batch
+};
+
+/// Plans by the named policy ("packed"). Deterministic. Throws InvalidInput for an unknown policy (names the known
+/// ones), a length < 1, or a sequence that no ring can hold (names its index, and the least bucket_tokens that would
+/// do).
+Plan make_plan(const std::string& policy, const ScheduleRequest& request);
+
+/// Throws RunFailure naming the rule that `plan` breaks: each sequence exactly once; indices and ranks in range; equal
+/// micro-batch counts; tokens per rank and micro-batch within bucket_tokens, with exact zigzag shard sizes for
+/// distributed sequences.
+void validate_plan(const Plan& plan);
+
+/// The policies of this version, the default first.
+const std::vector<std::string>& policy_names();
+
+/// Tokens of ring position `position` when `length` tokens are cut into 2 * ring_size zigzag chunks (the first length
+/// mod 2r chunks are one longer; position i holds chunks i and 2r-1-i).
+std::int64_t zigzag_shard_length(std::int64_t length, int ring_size, int position);
+
+/// The most tokens that any position of the ring holds.
+std::int64_t largest_zigzag_shard(std::int64_t length, int ring_size);
+
+}  // namespace skrull

@@ -1,0 +1,20 @@
+#pragma once
+// Loss over a data set: sums over all ranks and batches, divided once.
+
+#include <cstdint>
+
+#include "skrull/comm/communicator.h"
+#include "skrull/data/loader.h"
+#include "skrull/model/transformer.h"
+#include "skrull/parallel/local_attention.h"
+#include "skrull/train/datasets.h"
+#include "skrull/train/trainer.h"
+
+namespace skrull {
+
+/// Every sample of `dataset` once, dealt over the ranks as `options` (those of training) say. Collective; the same
+/// result on every rank.
+EvalResult evaluate_dataset(const Dataset& dataset, const LoaderOptions& options, Transformer& model,
+                            ParameterProvider& parameters, LocalAttention& attention, ControlChannel& control);
+
+}  // namespace skrull

@@ -1,0 +1,62 @@
+#pragma once
+// metrics.jsonl, one row per optimizer step and per evaluation, and what people see while a run goes on.
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+
+namespace skrull {
+
+/// One optimizer step, as all ranks together see it.
+struct StepMetrics {
+  std::int64_t step = 0;  ///< from 1
+  double epoch = 0;       ///< passes over the data when this step is done
+  double loss = 0;        ///< the step's loss (see loss_reduction)
+  double grad_norm = 0;   ///< after the reduction over ranks, before clipping
+  double learning_rate = 0;
+  std::int64_t tokens = 0;          ///< of the global batch
+  std::int64_t trained_tokens = 0;  ///< supervised ones among them
+  double step_seconds = 0;
+  double tokens_per_second = 0;
+  double trained_tokens_per_second = 0;
+  double mfu = 0;                      ///< model FLOP/s over the measured matrix-product rate of all ranks
+  std::int64_t peak_memory_bytes = 0;  ///< of the rank that used most
+  double eta_seconds = 0;
+  std::int64_t skipped_steps = 0;  ///< since the start
+  bool skipped = false;            ///< this step did not update the parameters
+};
+
+struct EvalMetrics {
+  std::int64_t step = 0;  ///< optimizer steps done before
+  double epoch = 0;
+  double loss = 0;  ///< mean over supervised tokens
+  double perplexity = 0;
+  std::int64_t tokens = 0;  ///< supervised tokens
+  double seconds = 0;
+};
+
+/// Appends rows to metrics.jsonl (rank 0 makes one). A full disk is reported once as a warning: telemetry never ends a
+/// run.
+class MetricsFile {
+ public:
+  explicit MetricsFile(const std::filesystem::path& file);
+  void append(const StepMetrics& metrics);
+  void append(const EvalMetrics& metrics);
+
+ private:
+  void append_line(const std::string& line);
+  std::filesystem::path path_;
+  std::ofstream stream_;
+  bool failed_ = false;
+};
+
+/// "step 12/300 | epoch 0.12 | loss 1.2345 | ..." for a progress line or a log line.
+std::string describe(const StepMetrics& metrics, std::int64_t total_steps);
+std::string describe(const EvalMetrics& metrics);
+
+/// Largest resident memory of this process so far, in bytes.
+std::int64_t peak_process_memory();
+
+}  // namespace skrull

@@ -1,0 +1,52 @@
+#pragma once
+// The model of a run: its architecture and its parameters on this rank, from and to model folders.
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+
+#include "skrull/config/train_config.h"
+#include "skrull/model/model_io.h"
+#include "skrull/model/transformer.h"
+#include "skrull/parallel/trainable_parameters.h"
+#include "skrull/train/datasets.h"
+#include "skrull/train/rank_session.h"
+
+namespace skrull {
+
+/// Writes a folder's files into the folder given.
+using WriteFolder = std::function<void(const std::filesystem::path&)>;
+
+class ModelState {
+ public:
+  /// Reads config.json and the weights of model_name_or_path, or draws them by seed (init: random). `training`: with
+  /// gradients and optimizer state. Throws InvalidInput naming file, key or tensor.
+  ModelState(const TrainConfig& config, RankSession& rank, bool training);
+
+  const Qwen2Config& config() const { return config_; }
+  TrainableParameters& parameters() { return *parameters_; }
+
+  /// Collective: calls `use` on rank 0 with a function that writes the model as a Hugging Face folder: weights in
+  /// save_dtype (auto: as in the input), config and tokenizer files. What `use` throws, rank 0 throws.
+  void export_model(const TrainConfig& config, const EndOfTurn& end_of_turn,
+                    const std::function<void(const WriteFolder&)>& use);
+
+ private:
+  Qwen2Config config_;
+  ParameterTable table_;
+  DType stored_dtype_;
+  std::unique_ptr<TrainableParameters> parameters_;
+};
+
+/// Tokens that a micro-batch may hold on one rank: bucket_tokens, or for "auto" the longest sample, at least 4096.
+/// Never more than a global batch of `global_batch_size` training sequences, or the evaluation data, can fill, so that
+/// memory is planned for what can happen.
+std::int64_t resolve_bucket_tokens(const TrainConfig& config, const Datasets& data, std::int64_t global_batch_size);
+
+TransformerOptions transformer_options(const TrainConfig& config, std::int64_t max_tokens, bool training);
+
+/// The end-of-turn token of the tokenizer, when samples are trained to say it: a chat template was used.
+EndOfTurn find_end_of_turn(const Dataset& dataset, const std::filesystem::path& tokenizer_folder);
+
+}  // namespace skrull

@@ -1,0 +1,40 @@
+#pragma once
+// What one rank runs on: its place in the grid, its device, and the way to the other ranks.
+
+#include <memory>
+#include <string>
+
+#include "skrull/comm/communicator.h"
+#include "skrull/comm/mpi_session.h"
+#include "skrull/comm/rank_grid.h"
+#include "skrull/config/train_config.h"
+#include "skrull/device/device.h"
+#include "skrull/schedule/plan.h"
+
+namespace skrull {
+
+/// Device and communication of one rank, in the order in which they must be made and destroyed.
+class RankSession {
+ public:
+  /// Spreads the node's ranks over its cores (cpu_binding), makes the device (device: auto prefers a GPU) and the
+  /// communicator over all ranks. Collective. Throws InvalidInput when cuda was asked for and is not there.
+  RankSession(const TrainConfig& config, const MpiSession& session);
+
+  const RankGrid& grid() const { return grid_; }
+  const Topology& topology() const { return topology_; }
+  Device& device() { return *device_; }
+  Communicator& world() { return *world_; }
+  ControlChannel& control() { return control_; }
+  /// Which cores this rank computes on, for people.
+  const std::string& cpu_share() const { return cpu_share_; }
+
+ private:
+  RankGrid grid_;
+  Topology topology_;
+  std::string cpu_share_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Communicator> world_;
+  ControlChannel control_;
+};
+
+}  // namespace skrull

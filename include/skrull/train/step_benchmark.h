@@ -1,0 +1,43 @@
+#pragma once
+// How fast a whole training step is beside the matrix products it consists of, measured in turns in one run.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "skrull/core/dtype.h"
+#include "skrull/device/bench.h"
+#include "skrull/model/qwen2_config.h"
+
+namespace skrull {
+
+struct StepBenchmarkOptions {
+  DType compute_dtype = DType::float32;
+  std::int64_t tokens = 2048;  ///< of the one micro-batch, in sequences of half, a quarter, ... of them
+  std::int64_t steps = 3;      ///< measured, after one to warm up
+  int threads = 0;             ///< 0: all
+  bool recompute = false;
+};
+
+struct StepBenchmark {
+  std::string device;
+  std::vector<std::int64_t> lengths;
+  double model_flops = 0;               ///< of one step: forward and backward, see Qwen2Config::training_flops
+  double step_seconds = 0;              ///< median; forward, backward, norm, update
+  double update_seconds = 0;            ///< of which norm and update, median
+  double step_flops_per_second = 0;     ///< model_flops / step_seconds
+  double product_flops_per_second = 0;  ///< the device's matrix products on this model's shapes, median
+  double ratio = 0;                     ///< of the two, the median of the turns
+  std::int64_t planned_bytes = 0;       ///< the memory table's total
+  std::int64_t peak_bytes = 0;          ///< most resident memory of the process
+};
+
+/// Random weights, random tokens, one rank. All memory is planned as in training.
+StepBenchmark bench_step(const Qwen2Config& model, const StepBenchmarkOptions& options);
+
+/// Qwen2.5-0.5B's shape.
+Qwen2Config qwen25_half_billion();
+
+BenchShape bench_shape(const Qwen2Config& model, std::int64_t tokens);
+
+}  // namespace skrull

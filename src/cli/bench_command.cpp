@@ -1,0 +1,133 @@
+// skrull bench: how fast this machine trains, as ratios measured side by side.
+
+#include <cstdio>
+
+#include "cli_parse.h"
+#include "commands.h"
+#include "skrull/core/error.h"
+#include "skrull/core/json.h"
+#include "skrull/core/log.h"
+#include "skrull/core/text.h"
+#include "skrull/train/step_benchmark.h"
+
+namespace skrull::cli {
+namespace {
+
+struct BenchArguments {
+  std::string what;
+  std::string model;
+  std::string compute_dtype = "float32";
+  std::int64_t length = 4096;
+  double seconds = 0.2;
+  bool json = false;
+  StepBenchmarkOptions step;
+};
+
+OrderedJson to_json(const OpRate& rate) {
+  return {{"name", rate.name},
+          {"seconds", rate.seconds},
+          {"gflops", rate.gflops},
+          {"gigabytes_per_second", rate.gigabytes_per_second}};
+}
+
+OrderedJson step_result(const BenchArguments& arguments, const Qwen2Config& model) {
+  const StepBenchmark result = bench_step(model, arguments.step);
+  log::info(
+      "step of {} tokens: {:.2f} s, of which {:.2f} s update; {:.0f} GFLOP/s = {:.1f}% of the {:.0f} GFLOP/s of its "
+      "products",
+      arguments.step.tokens, result.step_seconds, result.update_seconds, result.step_flops_per_second / 1e9,
+      100 * result.ratio, result.product_flops_per_second / 1e9);
+  log::info("memory: planned {}, most resident {}", format_bytes(result.planned_bytes),
+            format_bytes(result.peak_bytes));
+  return {{"bench", "step"},
+          {"device", result.device},
+          {"compute_dtype", arguments.compute_dtype},
+          {"parameters", model.parameter_count()},
+          {"lengths", result.lengths},
+          {"step_seconds", result.step_seconds},
+          {"update_seconds", result.update_seconds},
+          {"model_gflops_per_second", result.step_flops_per_second / 1e9},
+          {"product_gflops_per_second", result.product_flops_per_second / 1e9},
+          {"ratio", result.ratio},
+          {"planned_bytes", result.planned_bytes},
+          {"peak_bytes", result.peak_bytes}};
+}
+
+/// Attention in turns with the model's products, so that the ratio holds on a machine whose speed drifts.
+OrderedJson attention_result(Device& device, const BenchArguments& arguments, const BenchShape& shape) {
+  const auto products = bench_products(device, shape, arguments.step.compute_dtype, arguments.seconds);
+  double flops = 0;
+  double seconds = 0;
+  for (const OpRate& rate : products) {
+    flops += rate.gflops * rate.seconds;
+    seconds += rate.seconds;
+  }
+  const double product_gflops = flops / seconds;
+  const auto rates = bench_attention(device, shape, arguments.length, arguments.step.compute_dtype, arguments.seconds);
+  double attention_flops = 0;
+  double attention_seconds = 0;
+  for (const OpRate& rate : rates) {
+    attention_flops += rate.gflops * rate.seconds;
+    attention_seconds += rate.seconds;
+    log::info("{:<20} {:8.1f} GFLOP/s", rate.name, rate.gflops);
+  }
+  const double gflops = attention_flops / attention_seconds;
+  log::info("{:<20} {:8.1f} GFLOP/s, {:.1f}% of the products' {:.1f}", "together", gflops,
+            100 * gflops / product_gflops, product_gflops);
+  return {{"bench", "attention"},       {"device", device.description()},    {"compute_dtype", arguments.compute_dtype},
+          {"length", arguments.length}, {"forward_gflops", rates[0].gflops}, {"backward_gflops", rates[1].gflops},
+          {"gflops", gflops},           {"product_gflops", product_gflops},  {"ratio", gflops / product_gflops}};
+}
+
+OrderedJson ops_result(Device& device, const BenchArguments& arguments, const BenchShape& shape) {
+  OrderedJson rows = OrderedJson::array();
+  for (const OpRate& rate : bench_ops(device, shape, arguments.step.compute_dtype, arguments.seconds)) {
+    log::info("{:<32} {:10.3f} ms {:10.1f} GFLOP/s {:8.1f} GB/s", rate.name, 1e3 * rate.seconds, rate.gflops,
+              rate.gigabytes_per_second);
+    rows.push_back(to_json(rate));
+  }
+  return {{"bench", "ops"},
+          {"device", device.description()},
+          {"compute_dtype", arguments.compute_dtype},
+          {"operations", rows}};
+}
+
+}  // namespace
+
+int bench(const Arguments& arguments) {
+  CLI::App app(
+      "Measures this machine: a whole training step, attention, or every operation, beside its matrix products.",
+      "skrull bench");
+  BenchArguments parsed;
+  app.option_defaults()->always_capture_default();
+  app.add_option("what", parsed.what, "step, attention or ops")
+      ->required()
+      ->check(CLI::IsMember({"step", "attention", "ops"}));
+  app.add_option("--model", parsed.model,
+                 "folder with a config.json (its weights are not read); default: Qwen2.5-0.5B's shape");
+  app.add_option("--tokens", parsed.step.tokens, "of the micro-batch")->check(CLI::PositiveNumber);
+  app.add_option("--steps", parsed.step.steps, "measured steps")->check(CLI::PositiveNumber);
+  app.add_option("--length", parsed.length, "of the sequence of `attention`")->check(CLI::PositiveNumber);
+  app.add_option("--seconds", parsed.seconds, "for each operation");
+  app.add_option("--threads", parsed.step.threads, "0: all cores");
+  app.add_option("--compute-dtype", parsed.compute_dtype, "float32 or bfloat16")
+      ->check(CLI::IsMember({"float32", "bfloat16"}));
+  app.add_flag("--recompute", parsed.step.recompute, "keep only each block's input (gradient_checkpointing full)");
+  app.add_flag("--json", parsed.json, "print the result as one JSON object");
+  if (!parse(app, arguments)) return static_cast<int>(ExitCode::done);
+  parsed.step.compute_dtype = parsed.compute_dtype == "bfloat16" ? DType::bfloat16 : DType::float32;
+  const Qwen2Config model = parsed.model.empty() ? qwen25_half_billion() : load_qwen2_config(parsed.model);
+
+  OrderedJson result;
+  if (parsed.what == "step") {
+    result = step_result(parsed, model);
+  } else {
+    const std::unique_ptr<Device> device = make_cpu_device(parsed.step.threads);
+    const BenchShape shape = bench_shape(model, parsed.step.tokens);
+    result = parsed.what == "ops" ? ops_result(*device, parsed, shape) : attention_result(*device, parsed, shape);
+  }
+  if (parsed.json) std::printf("%s\n", result.dump().c_str());
+  return static_cast<int>(ExitCode::done);
+}
+
+}  // namespace skrull::cli

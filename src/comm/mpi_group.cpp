@@ -1,0 +1,266 @@
+#include "mpi_group.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "skrull/comm/even_split.h"
+#include "skrull/core/error.h"
+#include "skrull/core/narrow.h"
+
+namespace skrull {
+namespace {
+
+constexpr int message_tag = 1;  // one is enough: every rank queues the same operations in the same order
+
+// Waits without taking the core from the threads that compute on it: yields briefly while messages flow, then sleeps
+// between looks. On a busy core a sleeper also gets its turn sooner than one that keeps yielding.
+class Backoff {
+ public:
+  void reset() { idle_since_ = Clock::now(); }
+  void pause() const {
+    if (Clock::now() - idle_since_ < std::chrono::microseconds(50)) {
+      ::sched_yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point idle_since_ = Clock::now();
+};
+
+std::vector<std::int64_t> begins_of(std::span<const std::int64_t> counts) {
+  std::vector<std::int64_t> begins(counts.size(), 0);
+  for (std::size_t i = 1; i < counts.size(); ++i) begins[i] = begins[i - 1] + counts[i - 1];
+  return begins;
+}
+
+// The other ranks, each rank's list starting at its own neighbour, so that no rank is everyone's first.
+struct Partners {
+  int to;
+  int from;
+};
+Partners partners(int rank, int size, int step) {
+  return {(rank + step) % size, (rank - step + size) % size};
+}
+
+}  // namespace
+
+void check_mpi(int code, const char* operation) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = {};
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  throw_run_failure("{}: MPI reports \"{}\"", operation, std::string(text, static_cast<std::size_t>(length)));
+}
+
+void PendingMessages::send(int peer, const char* data, std::int64_t bytes) {
+  const std::int64_t piece = group_.limits().message_bytes;
+  for (std::int64_t begin = 0; begin < bytes; begin += piece) {
+    const int count = narrow<int>(std::min(piece, bytes - begin));
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Isend(data + begin, count, MPI_BYTE, peer, message_tag, group_.comm(), &request), "send");
+    requests_.push_back(request);
+    expected_bytes_.push_back(-1);
+  }
+}
+
+void PendingMessages::receive(int peer, char* data, std::int64_t bytes) {
+  const std::int64_t piece = group_.limits().message_bytes;
+  for (std::int64_t begin = 0; begin < bytes; begin += piece) {
+    const int count = narrow<int>(std::min(piece, bytes - begin));
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Irecv(data + begin, count, MPI_BYTE, peer, message_tag, group_.comm(), &request), "receive");
+    requests_.push_back(request);
+    expected_bytes_.push_back(count);
+  }
+}
+
+void PendingMessages::check_received(int index, MPI_Status status, const char* operation) const {
+  check_mpi(status.MPI_ERROR, operation);
+  const int expected = expected_bytes_[static_cast<std::size_t>(index)];
+  int received = 0;
+  if (expected < 0) return;
+  MPI_Get_count(&status, MPI_BYTE, &received);
+  require(received == expected, "{}: {} bytes expected from rank {}, {} received", operation, expected,
+          status.MPI_SOURCE, received);
+}
+
+void PendingMessages::wait(const char* operation) {
+  const int count = narrow<int>(requests_.size());
+  std::vector<int> indices(requests_.size());
+  std::vector<MPI_Status> statuses(requests_.size());
+  Backoff backoff;
+  for (int open = count; open > 0;) {
+    int done = 0;
+    const int code = MPI_Testsome(count, requests_.data(), &done, indices.data(), statuses.data());
+    if (code != MPI_ERR_IN_STATUS) check_mpi(code, operation);
+    for (int i = 0; i < done; ++i) {
+      MPI_Status& status = statuses[static_cast<std::size_t>(i)];
+      if (code == MPI_SUCCESS) status.MPI_ERROR = MPI_SUCCESS;  // MPI sets it only when one of them failed
+      check_received(indices[static_cast<std::size_t>(i)], status, operation);
+    }
+    if (done > 0) {
+      open -= done;
+      backoff.reset();
+    } else {
+      require(!group_.abandoned(), "{}: given up, because this rank has failed", operation);
+      backoff.pause();
+    }
+  }
+  requests_.clear();
+  expected_bytes_.clear();
+}
+
+MpiGroup::MpiGroup(MPI_Comm comm, const MessageLimits& limits)
+    : comm_(comm), limits_(limits), scratch_(std::make_unique_for_overwrite<char[]>(limits.scratch_bytes)) {
+  require(limits.message_bytes > 0 && limits.message_bytes <= 1 << 30 && limits.scratch_bytes > 0,
+          "messages of {} bytes with {} bytes of scratch", limits.message_bytes, limits.scratch_bytes);
+  check_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  check_mpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
+}
+
+MpiGroup::~MpiGroup() {
+  if (abandoned_) {
+    scratch_.release();  // NOLINT(bugprone-unused-return-value): messages that are under way may still land in it
+    return;
+  }
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (finalized == 0) MPI_Comm_free(&comm_);
+}
+
+void MpiGroup::all_reduce(ReduceOp op, TensorView buffer) {
+  const std::int64_t element_bytes = size_of(buffer.dtype());
+  const std::int64_t bytes = buffer.elements() * element_bytes;
+  if (bytes <= limits_.gathered_bytes && bytes * (size_ - 1) <= limits_.scratch_bytes) {
+    reduce_gathered(op, buffer);
+    return;
+  }
+  const std::vector<std::int64_t> counts = even_counts(buffer.elements(), size_);
+  const Part own = even_part(buffer.elements(), size_, rank_);
+  auto* data = static_cast<char*>(buffer.data());
+  char* own_data = data + own.begin * element_bytes;
+  reduce_scatter(op, buffer.dtype(), data, own_data, counts);
+  all_gather(element_bytes, own_data, data, counts);
+}
+
+// Few bytes: every rank gets all contributions and reduces them itself, in one round trip.
+void MpiGroup::reduce_gathered(ReduceOp op, TensorView buffer) {
+  const std::int64_t bytes = buffer.elements() * size_of(buffer.dtype());
+  auto* data = static_cast<char*>(buffer.data());
+  PendingMessages messages(*this);
+  std::vector<const void*> sources(static_cast<std::size_t>(size_), data);
+  for (int step = 1; step < size_; ++step) {
+    const auto [to, from] = partners(rank_, size_, step);
+    char* slot = scratch_.get() + (step - 1) * bytes;
+    sources[static_cast<std::size_t>(from)] = slot;
+    messages.receive(from, slot, bytes);
+    messages.send(to, data, bytes);
+  }
+  messages.wait("all-reduce");
+  reduce_in_order(op, buffer.dtype(), sources, data, buffer.elements());
+}
+
+// Direct exchange in rounds: in each, every rank receives one chunk of its part from every other rank, and reduces it
+// while the next round travels.
+void MpiGroup::reduce_scatter(ReduceOp op, DType dtype, const char* send, char* receive,
+                              std::span<const std::int64_t> counts) {
+  const std::int64_t element_bytes = size_of(dtype);
+  const std::int64_t slot_bytes = limits_.scratch_bytes / 2 / (size_ - 1) / 64 * 64;
+  require(slot_bytes > 0, "{} bytes of scratch are too few for {} ranks", limits_.scratch_bytes, size_);
+  const std::int64_t chunk = slot_bytes / element_bytes;
+  const std::vector<std::int64_t> begins = begins_of(counts);
+  const std::int64_t longest = *std::max_element(counts.begin(), counts.end());
+  const std::int64_t rounds = (longest + chunk - 1) / chunk;
+  const auto own = static_cast<std::size_t>(rank_);
+  const auto elements_in = [&](std::size_t part, std::int64_t round) {
+    return std::clamp<std::int64_t>(counts[part] - round * chunk, 0, chunk);
+  };
+  const auto slot = [&](std::int64_t round, int step) {
+    return scratch_.get() + (round % 2 * (size_ - 1) + step - 1) * slot_bytes;
+  };
+
+  PendingMessages messages[2] = {PendingMessages(*this), PendingMessages(*this)};
+  const auto post = [&](std::int64_t round) {
+    for (int step = 1; step < size_; ++step) {
+      const auto [to, from] = partners(rank_, size_, step);
+      const auto target = static_cast<std::size_t>(to);
+      messages[round % 2].receive(from, slot(round, step), elements_in(own, round) * element_bytes);
+      messages[round % 2].send(to, send + (begins[target] + round * chunk) * element_bytes,
+                               elements_in(target, round) * element_bytes);
+    }
+  };
+
+  if (rounds > 0) post(0);
+  std::vector<const void*> sources(static_cast<std::size_t>(size_));
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    if (round + 1 < rounds) post(round + 1);
+    messages[round % 2].wait("reduce-scatter");
+    sources[own] = send + (begins[own] + round * chunk) * element_bytes;
+    for (int step = 1; step < size_; ++step) {
+      sources[static_cast<std::size_t>(partners(rank_, size_, step).from)] = slot(round, step);
+    }
+    reduce_in_order(op, dtype, sources, receive + round * chunk * element_bytes, elements_in(own, round));
+  }
+}
+
+void MpiGroup::all_gather(std::int64_t element_bytes, const char* send, char* receive,
+                          std::span<const std::int64_t> counts) {
+  const std::vector<std::int64_t> begins = begins_of(counts);
+  const auto own = static_cast<std::size_t>(rank_);
+  char* place = receive + begins[own] * element_bytes;
+  const std::int64_t own_bytes = counts[own] * element_bytes;
+  if (send != place && own_bytes > 0) std::memcpy(place, send, static_cast<std::size_t>(own_bytes));
+  PendingMessages messages(*this);
+  for (int step = 1; step < size_; ++step) {
+    const auto [to, from] = partners(rank_, size_, step);
+    const auto source = static_cast<std::size_t>(from);
+    messages.receive(from, receive + begins[source] * element_bytes, counts[source] * element_bytes);
+    messages.send(to, place, own_bytes);
+  }
+  messages.wait("all-gather");
+}
+
+// Down a binomial tree, piece by piece.
+void MpiGroup::broadcast(char* data, std::int64_t bytes, int root) {
+  const int place = (rank_ - root + size_) % size_;  // in the tree, the root at 0
+  const auto rank_at = [&](int tree_place) { return (tree_place + root) % size_; };
+  int reach = 1;  // the lowest set bit of `place`; the children are at place + 1, 2, 4, ... below it
+  while (reach < size_ && (place & reach) == 0) reach *= 2;
+
+  PendingMessages to_children(*this);
+  for (std::int64_t begin = 0; begin < bytes; begin += limits_.message_bytes) {
+    const std::int64_t count = std::min(limits_.message_bytes, bytes - begin);
+    if (place != 0) {
+      PendingMessages from_parent(*this);
+      from_parent.receive(rank_at(place - reach), data + begin, count);
+      from_parent.wait("broadcast");
+    }
+    for (int distance = reach / 2; distance > 0; distance /= 2) {
+      if (place + distance < size_) to_children.send(rank_at(place + distance), data + begin, count);
+    }
+  }
+  to_children.wait("broadcast");
+}
+
+void MpiGroup::exchange(std::span<const Transfer> transfers) {
+  PendingMessages messages(*this);
+  for (const Transfer& transfer : transfers) {
+    auto* data = static_cast<char*>(transfer.data);
+    if (transfer.kind == Transfer::Kind::send) {
+      messages.send(transfer.peer, data, transfer.bytes);
+    } else {
+      messages.receive(transfer.peer, data, transfer.bytes);
+    }
+  }
+  messages.wait("exchange");
+}
+
+}  // namespace skrull

@@ -1,0 +1,417 @@
+#include "option_table.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "skrull/core/text.h"
+
+namespace skrull {
+namespace {
+
+/// OptionValue over a codec and a path of members (`&TrainConfig::scheduler, &SchedulerConfig::policy`).
+template <class Codec, class Access>
+class BoundValue final : public OptionValue {
+ public:
+  BoundValue(Codec codec, Access access) : codec_(std::move(codec)), access_(access) {}
+
+  bool assign(const OrderedJson& json, TrainConfig& config, const ProblemSink& problems) const override {
+    auto value = codec_.read(json, problems);
+    if (value) access_(config) = std::move(*value);
+    return value.has_value();
+  }
+  OrderedJson to_json(const TrainConfig& config) const override { return codec_.to_json(access_(config)); }
+  bool is_empty(const TrainConfig& config) const override { return codec_.is_empty(access_(config)); }
+  OrderedJson from_text(std::string_view text) const override { return codec_.from_text(text); }
+  OrderedJson schema() const override { return codec_.schema(); }
+  bool null_is_empty() const override { return codec_.null_is_empty(); }
+  std::string type_name() const override { return codec_.type_name(); }
+  std::string allowed() const override { return codec_.allowed(); }
+  bool accepts_switch() const override { return codec_.accepts_switch(); }
+  const ChoiceNames* choices() const override { return codec_.choices(); }
+
+ private:
+  Codec codec_;
+  Access access_;
+};
+
+template <class Codec, class... Members>
+std::shared_ptr<const OptionValue> bound(Codec codec, Members... members) {
+  auto access = [members...](auto& config) -> auto& {
+    return (config.*....*members);
+  };
+  return std::make_shared<BoundValue<Codec, decltype(access)>>(std::move(codec), access);
+}
+
+using C = TrainConfig;
+using Integer = IntegerCodec;
+using Number = NumberCodec;
+template <class Enum>
+using OneOf = ChoiceCodec<Enum>;
+
+const auto count = at_least<std::int64_t>(0);
+const auto positive = at_least<std::int64_t>(1);
+
+std::vector<Option> model_options() {
+  constexpr auto group = OptionGroup::model;
+  return {
+      {.name = "model_name_or_path",
+       .group = group,
+       .value = bound(PathCodec(), &C::model_name_or_path),
+       .help = "The model: a local folder in Hugging Face layout. With `init: random` its `config.json` is enough",
+       .known_elsewhere = {"model", "base_model", "model_path", "load"},
+       .required_for_training = true},
+      {.name = "init",
+       .group = group,
+       .value = bound(OneOf<Initialization>(), &C::init),
+       .help = "Where the weights come from",
+       .known_elsewhere = {"train_from_scratch"}},
+      {.name = "tokenizer_name_or_path",
+       .group = group,
+       .value = bound(PathCodec(), &C::tokenizer_name_or_path),
+       .help = "The folder of the tokenizer. Not needed when the rows are `input_ids`",
+       .default_note = "the model folder",
+       .known_elsewhere = {"tokenizer", "tokenizer_path"}},
+  };
+}
+
+std::vector<Option> data_options() {
+  constexpr auto group = OptionGroup::data;
+  return {
+      {.name = "dataset",
+       .group = group,
+       .value = bound(PathListCodec(), &C::dataset),
+       .help = "JSONL files with one row a line: `messages` (and `tools`), `text`, or `input_ids` (and `labels`)",
+       .known_elsewhere = {"datasets", "train_file", "data_path", "dataset_dir"},
+       .required_for_training = true},
+      {.name = "eval_dataset",
+       .group = group,
+       .value = bound(PathListCodec(), &C::eval_dataset),
+       .help = "JSONL files to evaluate on. Excludes `val_size`",
+       .default_note = "none",
+       .known_elsewhere = {"validation_file", "test_datasets"}},
+      {.name = "val_size",
+       .group = group,
+       .value = bound(ValidationSizeCodec(), &C::val_size),
+       .help = "Rows to split off `dataset` for evaluation, chosen by `seed`: a fraction of the rows, or their number",
+       .known_elsewhere = {"val_set_size", "split_dataset_ratio", "validation_split"}},
+      {.name = "cutoff_len",
+       .group = group,
+       .value = bound(Integer(at_least<std::int64_t>(2)), &C::cutoff_len),
+       .help = "Longest sequence to train on; `overlength` says what happens to longer rows",
+       .unit = "tokens",
+       .aliases = {"max_length"},
+       .known_elsewhere = {"sequence_len", "seq_length", "max_seq_length", "max_seq_len", "model_max_length"}},
+      {.name = "overlength",
+       .group = group,
+       .value = bound(OneOf<OverlengthPolicy>(), &C::overlength),
+       .help = "What to do with a row of more than `cutoff_len` tokens",
+       .known_elsewhere = {"truncation_strategy", "excess_length_strategy"}},
+      {.name = "data_order",
+       .group = group,
+       .value = bound(OneOf<DataOrder>(), &C::data_order),
+       .help = "The order of the rows, a pure function of `seed` and the epoch",
+       .known_elsewhere = {"group_by_length", "shuffle", "disable_shuffling"}},
+      {.name = "preprocessing_num_workers",
+       .group = group,
+       .value = bound(Integer(count), &C::preprocessing_num_workers),
+       .help = "Threads that tokenize the dataset; 0: one per core",
+       .unit = "threads",
+       .known_elsewhere = {"dataset_num_proc", "dataset_processes", "num_workers"}},
+  };
+}
+
+std::vector<Option> batch_options() {
+  constexpr auto group = OptionGroup::batch;
+  static const std::string default_batch =
+      fmt::format("{}, unless `per_device_train_batch_size` is given", default_global_batch_size);
+  return {
+      {.name = "global_batch_size",
+       .group = group,
+       .value = bound(OptionalCodec(Integer(positive)), &C::global_batch_size),
+       .help = "Sequences per optimizer step, over all ranks. The last, smaller batch of an epoch is kept",
+       .unit = "sequences",
+       .default_note = default_batch,
+       .known_elsewhere = {"train_batch_size", "batch_size"}},
+      {.name = "per_device_train_batch_size",
+       .group = group,
+       .value = bound(OptionalCodec(Integer(positive)), &C::per_device_train_batch_size),
+       .help =
+           "The other way to give the batch: times `gradient_accumulation_steps` times the data-parallel ranks it is "
+           "`global_batch_size`, and has to agree with it when both are given. How many sequences share a "
+           "micro-batch is up to `bucket_tokens`",
+       .unit = "sequences",
+       .default_note = "none",
+       .known_elsewhere = {"micro_batch_size", "train_micro_batch_size_per_gpu", "local_batch_size"}},
+      {.name = "gradient_accumulation_steps",
+       .group = group,
+       .value = bound(OptionalCodec(Integer(positive)), &C::gradient_accumulation_steps),
+       .help = "See `per_device_train_batch_size`, without which it means nothing",
+       .default_note = "1, where `per_device_train_batch_size` is given"},
+      {.name = "bucket_tokens",
+       .group = group,
+       .value = bound(OptionalCodec(Integer(positive), "auto"), &C::bucket_tokens),
+       .help = "The most tokens that one rank holds in one micro-batch. Changes memory and speed, never the loss. "
+               "`auto`: the longest sample, at least 4096, and no more than a global batch can fill",
+       .unit = "tokens",
+       .known_elsewhere = {"max_tokens_per_gpu", "packing", "sample_packing", "neat_packing"}},
+      {.name = "scheduler.policy",
+       .group = group,
+       .value = bound(OneOf<SchedulingPolicy>(), &C::scheduler, &SchedulerConfig::policy),
+       .help = "How the sequences of a global batch are spread over micro-batches and ranks",
+       .known_elsewhere = {"packing_strategy"}},
+  };
+}
+
+std::vector<Option> run_length_options() {
+  constexpr auto group = OptionGroup::run_length;
+  return {
+      {.name = "num_train_epochs",
+       .group = group,
+       .value = bound(Number(greater_than(0.0)), &C::num_train_epochs),
+       .help = "Passes over the dataset; may be a fraction",
+       .unit = "epochs",
+       .known_elsewhere = {"num_epochs", "epochs", "max_epochs"}},
+      {.name = "max_steps",
+       .group = group,
+       .value = bound(Integer(positive, -1), &C::max_steps),
+       .help = "Optimizer steps of the run, in place of `num_train_epochs`; -1: as many as the epochs have",
+       .unit = "steps",
+       .known_elsewhere = {"train_iters", "steps", "num_train_steps"}},
+      {.name = "seed",
+       .group = group,
+       .value = bound(Integer(count), &C::seed),
+       .help = "Seed of everything random: the order of the data, the evaluation split, fresh weights",
+       .known_elsewhere = {"data_seed", "random_seed"}},
+  };
+}
+
+std::vector<Option> learning_rate_options() {
+  constexpr auto group = OptionGroup::optimizer;
+  return {
+      {.name = "learning_rate",
+       .group = group,
+       .value = bound(Number(at_least(0.0)), &C::learning_rate),
+       .help = "Peak learning rate",
+       .known_elsewhere = {"lr"}},
+      {.name = "lr_scheduler_type",
+       .group = group,
+       .value = bound(OneOf<LearningRateSchedule>(), &C::lr_scheduler_type),
+       .help = "How the learning rate goes over the run",
+       .known_elsewhere = {"lr_scheduler", "lr_decay_style"}},
+      {.name = "warmup_ratio",
+       .group = group,
+       .value = bound(Number({.lower = 0.0, .upper = 1.0, .upper_open = true}), &C::warmup_ratio),
+       .help = "Share of all steps over which the learning rate rises linearly from 0; `warmup_steps` overrides it",
+       .known_elsewhere = {"lr_warmup_fraction"}},
+      {.name = "warmup_steps",
+       .group = group,
+       .value = bound(Integer(count), &C::warmup_steps),
+       .help =
+           "Steps over which the learning rate rises linearly from 0; 0: by `warmup_ratio`. When both are given the "
+           "steps win, as in Hugging Face tools",
+       .unit = "steps",
+       .known_elsewhere = {"num_warmup_steps", "lr_warmup_iters"}},
+      {.name = "min_lr_ratio",
+       .group = group,
+       .value = bound(Number(between(0.0, 1.0)), &C::min_lr_ratio),
+       .help = "Where `cosine_with_min_lr` and `wsd` end, as a share of `learning_rate`; other schedules refuse it",
+       .known_elsewhere = {"min_lr_rate", "min_lr", "cosine_min_lr_ratio", "lr_scheduler_kwargs"}},
+      {.name = "lr_decay_ratio",
+       .group = group,
+       .value = bound(Number({.lower = 0.0, .upper = 1.0, .lower_open = true}), &C::lr_decay_ratio),
+       .help = "Share of all steps over which `wsd` decays at the end; other schedules refuse it",
+       .known_elsewhere = {"num_decay_steps", "lr_wsd_decay_iters"}},
+  };
+}
+
+std::vector<Option> optimizer_options() {
+  constexpr auto group = OptionGroup::optimizer;
+  const Range<double> decay_rate{.lower = 0.0, .upper = 1.0, .upper_open = true};
+  return {
+      {.name = "weight_decay",
+       .group = group,
+       .value = bound(Number(at_least(0.0)), &C::weight_decay),
+       .help = "Decoupled weight decay of AdamW. Biases and norm weights are not decayed"},
+      {.name = "adam_beta1",
+       .group = group,
+       .value = bound(Number(decay_rate), &C::adam_beta1),
+       .help = "Decay rate of AdamW's first moment"},
+      {.name = "adam_beta2",
+       .group = group,
+       .value = bound(Number(decay_rate), &C::adam_beta2),
+       .help = "Decay rate of AdamW's second moment"},
+      {.name = "adam_epsilon",
+       .group = group,
+       .value = bound(Number(greater_than(0.0)), &C::adam_epsilon),
+       .help = "Added to the root of AdamW's second moment",
+       .known_elsewhere = {"adam_eps"}},
+      {.name = "max_grad_norm",
+       .group = group,
+       .value = bound(Number(at_least(0.0)), &C::max_grad_norm),
+       .help = "Gradients are scaled down to this global norm when theirs is larger; 0: no clipping",
+       .known_elsewhere = {"gradient_clipping", "clip_grad", "max_norm"}},
+      {.name = "loss_reduction",
+       .group = group,
+       .value = bound(OneOf<LossReduction>(), &C::loss_reduction),
+       .help = "What the loss of a step is the mean of; the same for any number of ranks and micro-batches",
+       .known_elsewhere = {"calculate_per_token_loss", "average_tokens_across_devices"}},
+      {.name = "max_skipped_steps",
+       .group = group,
+       .value = bound(Integer(positive), &C::max_skipped_steps),
+       .help = "A step whose loss or gradient norm is not finite is skipped; after this many in a row the run fails",
+       .unit = "steps"},
+  };
+}
+
+std::vector<Option> compute_options() {
+  constexpr auto group = OptionGroup::compute;
+  return {
+      {.name = "device",
+       .group = group,
+       .value = bound(OneOf<DeviceChoice>(), &C::device),
+       .help = "Where to compute",
+       .known_elsewhere = {"use_cpu", "no_cuda", "device_map"}},
+      {.name = "compute_dtype",
+       .group = group,
+       .value = bound(OneOf<DType>(compute_dtypes), &C::compute_dtype),
+       .help = "Element type of weights and activations in the computation",
+       .known_elsewhere = {"bf16", "fp16", "torch_dtype", "dtype", "mixed_precision"}},
+      {.name = "gradient_checkpointing",
+       .group = group,
+       .value = bound(OneOf<GradientCheckpointing>(GradientCheckpointing::full, GradientCheckpointing::none),
+                      &C::gradient_checkpointing),
+       .help = "Saves memory by computing activations twice",
+       .known_elsewhere = {"recompute_granularity", "activation_checkpointing", "activation_checkpoint"}},
+      {.name = "loss_chunk_tokens",
+       .group = group,
+       .value = bound(Integer(count), &C::loss_chunk_tokens),
+       .help = "Tokens whose logits the loss head holds at a time; 0: chosen automatically",
+       .unit = "tokens",
+       .known_elsewhere = {"use_liger_kernel", "chunked_ce"}},
+      {.name = "cpu_binding",
+       .group = group,
+       .value = bound(OneOf<CpuBinding>(), &C::cpu_binding),
+       .help = "Which cores a rank may use (`mpirun` binds each of 1 or 2 ranks to a single core)"},
+  };
+}
+
+std::vector<Option> output_options() {
+  constexpr auto group = OptionGroup::output;
+  return {
+      {.name = "output_dir",
+       .group = group,
+       .value = bound(PathCodec(), &C::output_dir),
+       .help = "Folder for the trained model, checkpoints, `args.json`, `metrics.jsonl` and `run.log`",
+       .known_elsewhere = {"save_dir", "save", "output", "logging_dir"},
+       .required_for_training = true},
+      {.name = "overwrite_output_dir",
+       .group = group,
+       .value = bound(BooleanCodec(), &C::overwrite_output_dir),
+       .help = "Train even though `output_dir` is not empty; otherwise that is an error"},
+      {.name = "logging_steps",
+       .group = group,
+       .value = bound(Integer(positive), &C::logging_steps),
+       .help = "Steps between two progress lines; `metrics.jsonl` gets every step",
+       .unit = "steps",
+       .known_elsewhere = {"log_interval", "logging_strategy"}},
+      {.name = "eval_steps",
+       .group = group,
+       .value = bound(Integer(count), &C::eval_steps),
+       .help = "Steps between two evaluations; 0: only at the end, if there is evaluation data",
+       .unit = "steps",
+       .known_elsewhere = {"eval_strategy", "evaluation_strategy", "eval_interval"}},
+      {.name = "save_steps",
+       .group = group,
+       .value = bound(Integer(count), &C::save_steps),
+       .help = "Steps between two checkpoints; 0: only the trained model at the end",
+       .unit = "steps",
+       .known_elsewhere = {"save_strategy", "save_interval"}},
+      {.name = "save_total_limit",
+       .group = group,
+       .value = bound(Integer(count), &C::save_total_limit),
+       .help = "How many checkpoints to keep, the newest; 0: all",
+       .unit = "checkpoints",
+       .known_elsewhere = {"keep_latest_k"}},
+      {.name = "save_dtype",
+       .group = group,
+       .value = bound(OptionalCodec(OneOf<DType>(compute_dtypes), "auto"), &C::save_dtype),
+       .help = "Element type of the saved model; `auto`: that of the input model (of most of its bytes)"},
+  };
+}
+
+std::vector<Option> make_table() {
+  std::vector<Option> table;
+  for (auto* section : {model_options, data_options, batch_options, run_length_options, learning_rate_options,
+                        optimizer_options, compute_options, output_options}) {
+    for (Option& option : section()) table.push_back(std::move(option));
+  }
+  return table;
+}
+
+using OptionsByName = std::unordered_map<std::string_view, const Option*>;
+
+OptionsByName index_names() {
+  OptionsByName index;
+  for (const Option& option : option_table()) {
+    index.emplace(option.name, &option);
+    for (const std::string_view alias : option.aliases) index.emplace(alias, &option);
+  }
+  return index;
+}
+
+}  // namespace
+
+const std::vector<Option>& option_table() {
+  static const std::vector<Option> table = make_table();
+  return table;
+}
+
+const Option* find_option(std::string_view name) {
+  static const OptionsByName index = index_names();
+  const auto found = index.find(name);
+  return found == index.end() ? nullptr : found->second;
+}
+
+std::string suggestion_for(std::string_view unknown_key) {
+  const std::string_view last_part = unknown_key.substr(unknown_key.rfind('.') + 1);
+  std::vector<std::string> names;
+  for (const Option& option : option_table()) {
+    names.emplace_back(option.name);
+    names.insert(names.end(), option.aliases.begin(), option.aliases.end());
+    const auto& foreign = option.known_elsewhere;
+    const bool known = std::find(foreign.begin(), foreign.end(), unknown_key) != foreign.end();
+    if (known || option.name.substr(option.name.rfind('.') + 1) == last_part) {
+      return fmt::format("; the option for this is {}", option.name);
+    }
+  }
+  const std::string near = nearest(unknown_key, names);
+  return near.empty() ? "" : fmt::format("; did you mean {}?", near);
+}
+
+std::string_view title_of(OptionGroup group) {
+  switch (group) {
+    case OptionGroup::model:
+      return "Model";
+    case OptionGroup::data:
+      return "Data";
+    case OptionGroup::batch:
+      return "Batch and schedule";
+    case OptionGroup::run_length:
+      return "Length of the run";
+    case OptionGroup::optimizer:
+      return "Optimizer and loss";
+    case OptionGroup::compute:
+      return "Device, precision and memory";
+    case OptionGroup::output:
+      return "Output";
+  }
+  return "?";
+}
+
+OrderedJson::json_pointer pointer_to(std::string_view name) {
+  std::string pointer = "/" + std::string(name);
+  std::replace(pointer.begin(), pointer.end(), '.', '/');
+  return OrderedJson::json_pointer(pointer);
+}
+
+}  // namespace skrull

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace skrull {
+
+/// Holds an exclusive lock between processes through a lock file, for the scope. Waits while another process has it,
+/// after saying `waiting_message`. The lock file stays, empty. A file system without locks lets everybody in.
+class FileLock {
+ public:
+  /// Throws RunFailure when the lock file can't be made.
+  FileLock(const std::filesystem::path& file, const std::string& waiting_message);
+  ~FileLock();
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+
+  /// Another process had it first.
+  bool waited() const { return waited_; }
+
+ private:
+  int descriptor_ = -1;
+  bool waited_ = false;
+};
+
+}  // namespace skrull

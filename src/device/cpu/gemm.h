@@ -1,0 +1,48 @@
+#pragma once
+// Matrix products of bfloat16 through oneDNN's matmul primitives, which are made per shape and kept.
+
+#include <compare>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "skrull/core/dtype.h"
+
+namespace skrull {
+
+/// What a compiled product depends on: C[m,n] = op(A) op(B), leading dimensions in elements.
+struct GemmKey {
+  std::int64_t m, n, k;
+  std::int64_t lda, ldb, ldc;
+  DType c_dtype;
+  bool transpose_a, transpose_b, accumulate, bias;
+  int threads;
+  auto operator<=>(const GemmKey&) const = default;
+};
+
+/// A compiled product.
+struct CompiledGemm;
+
+/// The products used last, at most `capacity` of them. Any thread may call.
+class GemmCache {
+ public:
+  explicit GemmCache(std::size_t capacity = 256) : capacity_(capacity) {}
+
+  /// The product for `key`, made where it is not there yet. Null when oneDNN has none for this machine.
+  std::shared_ptr<const CompiledGemm> get(const GemmKey& key);
+
+ private:
+  struct Entry {
+    std::shared_ptr<const CompiledGemm> gemm;
+    std::list<GemmKey>::iterator use;
+  };
+
+  std::size_t capacity_;
+  std::mutex mutex_;
+  std::list<GemmKey> uses_;  ///< most recent first
+  std::map<GemmKey, Entry> entries_;
+};
+
+}  // namespace skrull

@@ -1,0 +1,29 @@
+#include "skrull/train/evaluation.h"
+
+#include <cmath>
+
+namespace skrull {
+
+EvalResult evaluate_dataset(const Dataset& dataset, const LoaderOptions& options, Transformer& model,
+                            ParameterProvider& parameters, LocalAttention& attention, ControlChannel& control) {
+  Loader loader(*dataset.store, dataset.samples, evaluation_options(options, *dataset.store, dataset.samples));
+  double loss = 0;
+  std::int64_t tokens = 0;
+  for (std::int64_t step = 0; step < loader.steps_per_epoch(); ++step) {
+    const StepBatches batches = loader.step(step);
+    for (std::int64_t i = 0; i < batches.micro_batch_count(); ++i) {
+      const MicroBatch batch = batches.micro_batch(i);
+      attention.begin(batch);
+      const LossSums sums = model.evaluate(batch, parameters, attention);
+      loss += sums.loss;
+      tokens += sums.supervised_tokens;
+    }
+  }
+  EvalResult result;
+  result.tokens = control.sum(tokens);
+  result.loss = control.sum(loss) / static_cast<double>(result.tokens);
+  result.perplexity = std::exp(result.loss);
+  return result;
+}
+
+}  // namespace skrull

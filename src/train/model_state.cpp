@@ -1,0 +1,109 @@
+#include "skrull/train/model_state.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <vector>
+
+#include "skrull/core/error.h"
+#include "skrull/data/tokenizer.h"
+
+namespace skrull {
+namespace {
+
+constexpr std::int64_t least_automatic_bucket = 4096;
+constexpr std::string_view end_of_turn_token = "<|im_end|>";
+
+/// Tokens of the `sequences` longest samples together.
+std::int64_t fullest_batch(const Dataset& dataset, std::int64_t sequences) {
+  std::vector<std::int64_t> lengths;
+  for (const std::int64_t sample : dataset.samples) lengths.push_back(dataset.store->length(sample));
+  std::sort(lengths.begin(), lengths.end(), std::greater<>());
+  if (static_cast<std::int64_t>(lengths.size()) > sequences) lengths.resize(static_cast<std::size_t>(sequences));
+  std::int64_t total = 0;
+  for (const std::int64_t length : lengths) total += length;
+  return total;
+}
+
+std::int64_t longest_sample(const Dataset& dataset) {
+  std::int64_t longest = 0;
+  for (const std::int64_t sample : dataset.samples) longest = std::max(longest, dataset.store->length(sample));
+  return longest;
+}
+
+/// A model folder must never hold NaN or infinity: throws RunFailure naming the first parameter that does.
+void require_finite(const ParameterTable& table, const BlockOnHost& block) {
+  for (int index = 0; index < table.block_count(); ++index) {
+    const TensorView values = block(index);
+    for (const ParameterSpec& parameter : table.parameters_of(index)) {
+      const float* begin = values.as<float>() + parameter.offset;
+      if (std::all_of(begin, begin + parameter.elements(), [](float value) { return std::isfinite(value); })) continue;
+      throw_run_failure(
+          "{}: holds a value that is not finite; the model was not saved. Lower the learning rate; the last checkpoint "
+          "is "
+          "unchanged",
+          parameter.name);
+    }
+  }
+}
+
+}  // namespace
+
+ModelState::ModelState(const TrainConfig& config, RankSession& rank, bool training)
+    : config_(load_qwen2_config(config.model_name_or_path)), table_(config_), stored_dtype_(config_.stored_dtype) {
+  TrainableParametersOptions options;
+  options.compute_dtype = config.compute_dtype;
+  options.training = training;
+  parameters_ = make_replicated_parameters(table_, options, rank.device(), rank.world());
+  parameters_->set_values([&](const BlockOnHost& block) {
+    if (config.init == Initialization::random) {
+      initialize_parameters(static_cast<std::uint64_t>(config.seed), config_.initializer_range, table_, block);
+    } else {
+      stored_dtype_ = load_parameters(config.model_name_or_path, table_, block);
+    }
+  });
+}
+
+void ModelState::export_model(const TrainConfig& config, const EndOfTurn& end_of_turn,
+                              const std::function<void(const WriteFolder&)>& use) {
+  parameters_->get_values([&](const BlockOnHost& block) {
+    require_finite(table_, block);
+    use([&](const std::filesystem::path& folder) {
+      save_model_folder(folder, config.model_name_or_path, table_, block, config.save_dtype.value_or(stored_dtype_),
+                        end_of_turn, tokenizer_folder(config));
+    });
+  });
+}
+
+std::int64_t resolve_bucket_tokens(const TrainConfig& config, const Datasets& data, std::int64_t global_batch_size) {
+  const std::int64_t longest = std::max(longest_sample(data.train), longest_sample(data.eval));
+  const std::int64_t bucket = config.bucket_tokens.value_or(std::max(longest, least_automatic_bucket));
+  const std::int64_t fullest =
+      std::max(fullest_batch(data.train, global_batch_size), fullest_batch(data.eval, data.eval.size()));
+  return std::min(bucket, fullest);
+}
+
+TransformerOptions transformer_options(const TrainConfig& config, std::int64_t max_tokens, bool training) {
+  TransformerOptions options;
+  options.compute_dtype = config.compute_dtype;
+  options.max_tokens = max_tokens;
+  options.recompute = config.gradient_checkpointing == GradientCheckpointing::full ? Recompute::full : Recompute::none;
+  options.loss_chunk_tokens = config.loss_chunk_tokens;
+  options.training = training;
+  return options;
+}
+
+EndOfTurn find_end_of_turn(const Dataset& dataset, const std::filesystem::path& tokenizer_folder) {
+  if (!Tokenizer::is_in(tokenizer_folder)) return {};
+  const std::optional<std::int32_t> token = Tokenizer::load(tokenizer_folder).find_token(end_of_turn_token);
+  if (!token) return {};
+  for (const std::int64_t sample : dataset.samples) {
+    const auto labels = dataset.store->labels(sample);
+    if (std::find(labels.begin(), labels.end(), *token) != labels.end()) {
+      return {*token, std::string(end_of_turn_token)};
+    }
+  }
+  return {};
+}
+
+}  // namespace skrull

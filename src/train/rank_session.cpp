@@ -1,0 +1,36 @@
+#include "skrull/train/rank_session.h"
+
+#include <utility>
+
+namespace skrull {
+namespace {
+
+CpuShare share_of_cores(const TrainConfig& config, const MpiSession& session) {
+  if (config.cpu_binding == CpuBinding::keep) return {0, "cores as the launcher bound them"};
+  return spread_over_cores(session.local_rank(), session.local_size());
+}
+
+/// A device that can't be had fails on all ranks together.
+std::unique_ptr<Device> make_device(const TrainConfig& config, const MpiSession& session, int threads) {
+  const auto world = session.world();
+  return ControlChannel(*world).run_together([&] {
+    const bool use_cuda =
+        config.device == DeviceChoice::cuda || (config.device == DeviceChoice::automatic && cuda_available());
+    return use_cuda ? make_cuda_device(session.local_rank()) : make_cpu_device(threads);
+  });
+}
+
+}  // namespace
+
+RankSession::RankSession(const TrainConfig& config, const MpiSession& session)
+    : grid_(make_rank_grid(session.size(), session.rank(), 1)),
+      topology_{grid_.data_parallel, grid_.context_parallel, session.local_size()},
+      device_([&] {
+        CpuShare share = share_of_cores(config, session);
+        cpu_share_ = std::move(share.description);
+        return make_device(config, session, share.threads);
+      }()),
+      world_(session.world()),
+      control_(*world_, device_->communication_stream()) {}
+
+}  // namespace skrull

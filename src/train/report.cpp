@@ -1,0 +1,29 @@
+#include "report.h"
+
+#include "skrull/core/log.h"
+#include "skrull/core/text.h"
+
+namespace skrull {
+
+void report_model(const Qwen2Config& model, const TrainConfig& config) {
+  log::info(
+      "model: {}, {} parameters{}: {} layers, hidden {}, {} heads over {} key-value heads of {}, MLP {}, vocabulary "
+      "{}{}",
+      config.model_name_or_path.string(), format_count(model.parameter_count()),
+      config.init == Initialization::random ? " drawn at random" : "", model.num_layers, model.hidden_size,
+      model.num_heads, model.num_kv_heads, model.head_dim, model.intermediate_size, model.vocab_size,
+      model.tie_word_embeddings ? " (tied head)" : "");
+  log::info("precision: {} compute, fp32 master weights and sums; recompute {}", name_of(config.compute_dtype),
+            name_of(config.gradient_checkpointing));
+}
+
+void report_memory(const Device& device) {
+  log::info("planned memory of a rank:");
+  for (const auto& [category, bytes] : device.memory().by_category()) {
+    if (bytes > 0) log::info("  {:<20} {:>12}", category, format_bytes(bytes));
+  }
+  log::info("  {:<20} {:>12} ({} free)", "total", format_bytes(device.memory().current_bytes()),
+            format_bytes(device.free_bytes()));
+}
+
+}  // namespace skrull

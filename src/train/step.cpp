@@ -1,0 +1,34 @@
+#include "skrull/train/step.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace skrull {
+
+double clip_coefficient(double norm, double max_norm) {
+  constexpr double epsilon = 1e-6;
+  return max_norm > 0 ? std::min(1.0, max_norm / (norm + epsilon)) : 1.0;
+}
+
+StepOutcome run_step(const StepBatches& batches, const TrainConfig& config, double learning_rate, Transformer& model,
+                     TrainableParameters& parameters, LocalAttention& attention, ControlChannel& control) {
+  parameters.begin_step(batches.micro_batch_count());
+  double loss = 0;
+  for (std::int64_t i = 0; i < batches.micro_batch_count(); ++i) {
+    const MicroBatch batch = batches.micro_batch(i);
+    attention.begin(batch);
+    loss += model.forward_backward(batch, parameters, attention, parameters).weighted_loss;
+  }
+  parameters.finish_gradients();
+  StepOutcome outcome;
+  outcome.loss = control.sum(loss);
+  outcome.grad_norm = parameters.gradient_norm();
+  outcome.updated = std::isfinite(outcome.loss) && std::isfinite(outcome.grad_norm);
+  if (!outcome.updated) return outcome;
+  const AdamWSettings settings{learning_rate, config.adam_beta1, config.adam_beta2, config.adam_epsilon,
+                               config.weight_decay};
+  parameters.update(settings, clip_coefficient(outcome.grad_norm, config.max_grad_norm));
+  return outcome;
+}
+
+}  // namespace skrull

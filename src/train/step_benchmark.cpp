@@ -1,0 +1,160 @@
+#include "skrull/train/step_benchmark.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+#include "skrull/comm/communicator.h"
+#include "skrull/core/error.h"
+#include "skrull/core/rng.h"
+#include "skrull/model/model_io.h"
+#include "skrull/model/transformer.h"
+#include "skrull/parallel/local_attention.h"
+#include "skrull/parallel/trainable_parameters.h"
+#include "skrull/train/metrics.h"
+
+namespace skrull {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+/// Half of the tokens, half of the rest, ... down to single tokens.
+std::vector<std::int64_t> mixed_lengths(std::int64_t tokens) {
+  std::vector<std::int64_t> lengths;
+  while (tokens > 0) {
+    lengths.push_back((tokens + 1) / 2);
+    tokens -= lengths.back();
+  }
+  return lengths;
+}
+
+/// Random tokens; every token but the last of a sequence is trained.
+MicroBatch random_batch(const std::vector<std::int64_t>& lengths, std::int64_t vocabulary) {
+  MicroBatch batch;
+  Rng rng(1, "step benchmark");
+  const auto draw = [&] { return static_cast<std::int32_t>(rng.below(static_cast<std::uint64_t>(vocabulary))); };
+  for (const std::int64_t length : lengths) {
+    batch.local.push_back({batch.tokens(), length, static_cast<std::int64_t>(batch.local.size())});
+    for (std::int64_t position = 0; position < length; ++position) {
+      batch.ids.push_back(draw());
+      batch.positions.push_back(static_cast<std::int32_t>(position));
+      batch.labels.push_back(position + 1 < length ? draw() : ignored_label);
+      batch.weights.push_back(position + 1 < length ? 1e-3F : 0.0F);
+    }
+  }
+  return batch;
+}
+
+/// FLOP/s of one step's products: every block's, and the head's in chunks.
+double product_rate(const std::vector<OpRate>& rates, const BenchShape& shape, std::int64_t num_layers) {
+  const double chunks = static_cast<double>(shape.tokens) / static_cast<double>(shape.loss_chunk_tokens);
+  double flops = 0;
+  double seconds = 0;
+  for (const OpRate& rate : rates) {
+    const double times = rate.name.starts_with("head") ? chunks : static_cast<double>(num_layers);
+    flops += times * rate.gflops * 1e9 * rate.seconds;
+    seconds += times * rate.seconds;
+  }
+  return flops / seconds;
+}
+
+}  // namespace
+
+Qwen2Config qwen25_half_billion() {
+  Qwen2Config config;
+  config.vocab_size = 151936;
+  config.hidden_size = 896;
+  config.intermediate_size = 4864;
+  config.num_layers = 24;
+  config.num_heads = 14;
+  config.num_kv_heads = 2;
+  config.head_dim = 64;
+  config.max_position_embeddings = 32768;
+  config.rope_theta = 1e6;
+  config.tie_word_embeddings = true;
+  return config;
+}
+
+BenchShape bench_shape(const Qwen2Config& model, std::int64_t tokens) {
+  BenchShape shape;
+  shape.tokens = tokens;
+  shape.hidden = model.hidden_size;
+  shape.num_heads = model.num_heads;
+  shape.num_kv_heads = model.num_kv_heads;
+  shape.head_dim = model.head_dim;
+  shape.intermediate = model.intermediate_size;
+  shape.vocabulary = model.vocab_size;
+  shape.loss_chunk_tokens = std::min(shape.loss_chunk_tokens, tokens);
+  return shape;
+}
+
+StepBenchmark bench_step(const Qwen2Config& model, const StepBenchmarkOptions& options) {
+  const std::unique_ptr<Device> device = make_cpu_device(options.threads);
+  const std::unique_ptr<Communicator> self = make_self_communicator();
+  const ParameterTable table(model);
+  const auto parameters = make_replicated_parameters(table, {options.compute_dtype, true}, *device, *self);
+  parameters->set_values(
+      [&](const BlockOnHost& block) { initialize_parameters(1, model.initializer_range, table, block); });
+  TransformerOptions model_options;
+  model_options.compute_dtype = options.compute_dtype;
+  model_options.max_tokens = options.tokens;
+  model_options.recompute = options.recompute ? Recompute::full : Recompute::none;
+  Transformer transformer(model, model_options, *device);
+  LocalAttention attention(attention_shape(model), options.tokens, true, *device);
+
+  StepBenchmark result;
+  result.device = device->description();
+  result.lengths = mixed_lengths(options.tokens);
+  result.model_flops = model.training_flops(result.lengths);
+  result.planned_bytes = device->memory().current_bytes();
+  const MicroBatch batch = random_batch(result.lengths, model.vocab_size);
+  attention.begin(batch);
+
+  std::vector<double> step_seconds;
+  std::vector<double> update_seconds;
+  const auto run_step = [&] {
+    const Clock::time_point begin = Clock::now();
+    parameters->begin_step(1);
+    transformer.forward_backward(batch, *parameters, attention, *parameters);
+    parameters->finish_gradients();
+    const Clock::time_point update_begin = Clock::now();
+    parameters->gradient_norm();
+    AdamWSettings settings;
+    settings.learning_rate = 1e-6;
+    parameters->update(settings, 1.0);
+    device->compute_stream().synchronize();
+    step_seconds.push_back(seconds_since(begin));
+    update_seconds.push_back(seconds_since(update_begin));
+  };
+  run_step();
+  result.peak_bytes = peak_process_memory();
+  step_seconds.clear();
+  update_seconds.clear();
+
+  const BenchShape shape = bench_shape(model, options.tokens);
+  std::vector<double> product_rates;
+  std::vector<double> ratios;
+  for (std::int64_t turn = 0; turn < options.steps; ++turn) {
+    product_rates.push_back(
+        product_rate(bench_products(*device, shape, options.compute_dtype, 0.05), shape, model.num_layers));
+    run_step();
+    ratios.push_back(result.model_flops / step_seconds.back() / product_rates.back());
+  }
+  result.step_seconds = median(step_seconds);
+  result.update_seconds = median(update_seconds);
+  result.step_flops_per_second = result.model_flops / result.step_seconds;
+  result.product_flops_per_second = median(product_rates);
+  result.ratio = median(ratios);
+  return result;
+}
+
+}  // namespace skrull

@@ -1,0 +1,271 @@
+#include "skrull/train/trainer.h"
+
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "report.h"
+#include "skrull/core/error.h"
+#include "skrull/core/log.h"
+#include "skrull/core/text.h"
+#include "skrull/data/sample_report.h"
+#include "skrull/train/datasets.h"
+#include "skrull/train/evaluation.h"
+#include "skrull/train/learning_rate.h"
+#include "skrull/train/metrics.h"
+#include "skrull/train/model_state.h"
+#include "skrull/train/rank_session.h"
+#include "skrull/train/run_folder.h"
+#include "skrull/train/step.h"
+
+namespace skrull {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+/// One run, from start-up to the final save. The constructor is the start-up; every rank goes through the same stages.
+class TrainingRun {
+ public:
+  TrainingRun(const TrainConfig& config, const MpiSession& session);
+  TrainSummary run();
+
+ private:
+  void plan_steps();
+  void report_start();
+  StepMetrics run_one_step(std::int64_t step);
+  void count_skipped(const StepMetrics& metrics);
+  void evaluate_after(std::int64_t step);
+  void save(const std::function<void(const WriteFolder&)>& place);
+  double epochs_after(std::int64_t steps) const {
+    return static_cast<double>(steps) / static_cast<double>(loader_->steps_per_epoch());
+  }
+
+  const TrainConfig& config_;
+  RunFolder folder_;
+  RankSession rank_;
+  ControlChannel& control_;
+  std::unique_ptr<TextEncoder> encoder_;
+  std::unique_ptr<ModelState> model_state_;
+  Datasets data_;
+  LoaderOptions loader_options_;
+  std::unique_ptr<Loader> loader_;
+  LearningRatePlan learning_rates_;
+  std::unique_ptr<Transformer> model_;
+  std::unique_ptr<LocalAttention> attention_;
+  std::unique_ptr<MetricsFile> metrics_file_;  ///< rank 0
+  double peak_flops_ = 0;                      ///< of all ranks together
+  EndOfTurn end_of_turn_;
+
+  Clock::time_point loop_begin_;
+  std::int64_t skipped_in_a_row_ = 0;
+  TrainSummary summary_;
+};
+
+TrainingRun::TrainingRun(const TrainConfig& config, const MpiSession& session)
+    : config_(config), folder_(config.output_dir), rank_(config, session), control_(rank_.control()) {
+  control_.run_together([&] {
+    if (control_.rank() == 0) folder_.check(config_);
+    encoder_ = load_text_encoder(config_);
+    model_state_ = std::make_unique<ModelState>(config_, rank_, true);
+  });
+  const std::int64_t vocab_size = model_state_->config().vocab_size;
+  data_ = load_datasets(config_, encoder_.get(), vocab_size, folder_.cache_folder(), control_);
+  control_.run_together([&] {
+    plan_steps();
+    const TransformerOptions options = transformer_options(config_, loader_options_.bucket_tokens, true);
+    model_ = std::make_unique<Transformer>(model_state_->config(), options, rank_.device());
+    attention_ = std::make_unique<LocalAttention>(attention_shape(model_state_->config()), options.max_tokens, true,
+                                                  rank_.device());
+    if (control_.rank() == 0) {
+      end_of_turn_ = find_end_of_turn(data_.train, tokenizer_folder(config_));
+      folder_.begin(config_);
+      log::add_file(folder_.log_file());
+      metrics_file_ = std::make_unique<MetricsFile>(folder_.metrics_file());
+    }
+  });
+  peak_flops_ = control_.sum(rank_.device().peak_flops(config_.compute_dtype));
+  report_start();
+}
+
+/// The loader, the number of steps and the learning rates.
+void TrainingRun::plan_steps() {
+  const std::int64_t global_batch_size = resolve_global_batch_size(config_, rank_.grid().data_parallel);
+  loader_options_.topology = rank_.topology();
+  loader_options_.rank = rank_.grid().rank();
+  loader_options_.policy = std::string(name_of(config_.scheduler.policy));
+  loader_options_.bucket_tokens = resolve_bucket_tokens(config_, data_, global_batch_size);
+  loader_options_.global_batch_size = global_batch_size;
+  loader_options_.order = config_.data_order;
+  loader_options_.weighting = weighting_of(config_.loss_reduction);
+  loader_options_.seed = static_cast<std::uint64_t>(config_.seed);
+  for (const Dataset* dataset : {&data_.train, &data_.eval}) {
+    if (dataset->empty()) continue;
+    check_bucket_tokens(*dataset->store, dataset->samples, loader_options_.bucket_tokens,
+                        rank_.grid().context_parallel);
+  }
+  loader_ = std::make_unique<Loader>(*data_.train.store, data_.train.samples, loader_options_);
+  summary_.steps = total_steps(loader_->steps_per_epoch(), config_.num_train_epochs, config_.max_steps);
+  learning_rates_ = plan_learning_rate(config_, summary_.steps);
+}
+
+void TrainingRun::report_start() {
+  const RankGrid& grid = rank_.grid();
+  log::info("ranks: {} (data parallel {} x context parallel {}), {}", grid.world_size(), grid.data_parallel,
+            grid.context_parallel, rank_.cpu_share());
+  log::info("device: {}, {:.0f} GFLOP/s measured in {}", rank_.device().description(),
+            peak_flops_ / grid.world_size() / 1e9, name_of(config_.compute_dtype));
+  report_model(model_state_->config(), config_);
+  report_dataset("data", data_.train, encoder_.get(), config_, model_state_->config().max_position_embeddings);
+  if (!data_.eval.empty()) {
+    log::info("evaluation data: {}", describe_lengths(measure_lengths(*data_.eval.store, data_.eval.samples)));
+  }
+  log::info("plan: {} steps of {} sequences ({} per epoch), policy {}, at most {} tokens per micro-batch",
+            format_count(summary_.steps), loader_options_.global_batch_size, loader_->steps_per_epoch(),
+            loader_options_.policy, format_count(loader_options_.bucket_tokens));
+  log::info("learning rate: {} to {:.2e}, {} warm-up steps; gradient clipping {}", name_of(learning_rates_.schedule),
+            learning_rates_.peak, learning_rates_.warmup_steps,
+            config_.max_grad_norm > 0 ? fmt::format("at norm {}", config_.max_grad_norm) : "off");
+  report_memory(rank_.device());
+}
+
+TrainSummary TrainingRun::run() {
+  loop_begin_ = Clock::now();
+  summary_.eval_loss = std::numeric_limits<double>::quiet_NaN();
+  for (std::int64_t step = 1; step <= summary_.steps; ++step) {
+    const StepMetrics metrics = run_one_step(step);
+    if (metrics_file_) metrics_file_->append(metrics);
+    const bool last = step == summary_.steps;
+    const std::string line = describe(metrics, summary_.steps);
+    if (last || step == 1 || step % config_.logging_steps == 0) {
+      log::info_line(line);
+    } else {
+      log::progress(line);
+    }
+    count_skipped(metrics);
+    if (!data_.eval.empty() && (last || (config_.eval_steps > 0 && step % config_.eval_steps == 0))) {
+      evaluate_after(step);
+    }
+    if (!last && config_.save_steps > 0 && step % config_.save_steps == 0) {
+      save([&](const WriteFolder& write) { folder_.save_checkpoint(step, config_.save_total_limit, write); });
+      log::info("saved {}", folder_.checkpoint_folder(step).string());
+    }
+  }
+  save([&](const WriteFolder& write) { folder_.save_final(write); });
+  log::info("saved the model to {}", folder_.path().string());
+  summary_.train_seconds = seconds_since(loop_begin_);
+  return summary_;
+}
+
+StepMetrics TrainingRun::run_one_step(std::int64_t step) {
+  const Clock::time_point begin = Clock::now();
+  const StepBatches batches = loader_->step(step - 1);
+  StepMetrics metrics;
+  metrics.step = step;
+  metrics.epoch = epochs_after(step);
+  metrics.learning_rate = learning_rate_at(learning_rates_, step - 1);
+  const StepOutcome outcome =
+      run_step(batches, config_, metrics.learning_rate, *model_, model_state_->parameters(), *attention_, control_);
+  metrics.loss = outcome.loss;
+  metrics.grad_norm = outcome.grad_norm;
+  metrics.skipped = !outcome.updated;
+  if (metrics.skipped) ++summary_.skipped_steps;
+  metrics.skipped_steps = summary_.skipped_steps;
+  metrics.tokens = batches.batch().tokens;
+  metrics.trained_tokens = batches.batch().supervised;
+  metrics.peak_memory_bytes = control_.max(peak_process_memory());
+  metrics.step_seconds = seconds_since(begin);
+  metrics.tokens_per_second = static_cast<double>(metrics.tokens) / metrics.step_seconds;
+  metrics.trained_tokens_per_second = static_cast<double>(metrics.trained_tokens) / metrics.step_seconds;
+  metrics.mfu = model_state_->config().training_flops(batches.batch().lengths) / metrics.step_seconds / peak_flops_;
+  metrics.eta_seconds =
+      seconds_since(loop_begin_) / static_cast<double>(step) * static_cast<double>(summary_.steps - step);
+  summary_.tokens += metrics.tokens;
+  if (outcome.updated) summary_.final_loss = outcome.loss;
+  return metrics;
+}
+
+/// Ends the run when too many steps in a row could not update the parameters.
+void TrainingRun::count_skipped(const StepMetrics& metrics) {
+  if (!metrics.skipped) {
+    skipped_in_a_row_ = 0;
+    return;
+  }
+  ++skipped_in_a_row_;
+  log::warning(
+      "step {}: loss {} and gradient norm {} are not both finite; the step was skipped, parameters are unchanged",
+      metrics.step, metrics.loss, metrics.grad_norm);
+  if (skipped_in_a_row_ < config_.max_skipped_steps) return;
+  control_.agree_or_throw(fmt::format("step {}: {} steps in a row had a non-finite loss or gradient norm; the "
+                                      "parameters are those of step {}. Lower "
+                                      "the learning rate, or look at the data of these steps",
+                                      metrics.step, skipped_in_a_row_, metrics.step - skipped_in_a_row_),
+                          static_cast<int>(ExitCode::run_failed));
+}
+
+void TrainingRun::evaluate_after(std::int64_t step) {
+  const Clock::time_point begin = Clock::now();
+  const EvalResult result =
+      evaluate_dataset(data_.eval, loader_options_, *model_, model_state_->parameters(), *attention_, control_);
+  EvalMetrics metrics;
+  metrics.step = step;
+  metrics.epoch = epochs_after(step);
+  metrics.loss = result.loss;
+  metrics.perplexity = result.perplexity;
+  metrics.tokens = result.tokens;
+  metrics.seconds = seconds_since(begin);
+  summary_.eval_loss = result.loss;
+  log::info_line(describe(metrics));
+  if (metrics_file_) metrics_file_->append(metrics);
+}
+
+/// Calls `place` on rank 0 with the function that writes the model; a failure ends all ranks together.
+void TrainingRun::save(const std::function<void(const WriteFolder&)>& place) {
+  control_.run_together([&] { model_state_->export_model(config_, end_of_turn_, place); });
+}
+
+}  // namespace
+
+TrainSummary train(const TrainConfig& config, const MpiSession& session) {
+  return TrainingRun(config, session).run();
+}
+
+EvalResult evaluate(const TrainConfig& config, const MpiSession& session) {
+  const auto& files = config.eval_dataset.empty() ? config.dataset : config.eval_dataset;
+  if (files.empty()) throw_invalid_input("eval_dataset: nothing to evaluate on; give eval_dataset or dataset");
+  RankSession rank(config, session);
+  ControlChannel& control = rank.control();
+  std::unique_ptr<TextEncoder> encoder;
+  std::unique_ptr<ModelState> state;
+  control.run_together([&] {
+    encoder = load_text_encoder(config);
+    state = std::make_unique<ModelState>(config, rank, false);
+  });
+  Datasets data;
+  data.eval = load_evaluation_data(config, encoder.get(), state->config().vocab_size,
+                                   RunFolder(config.output_dir).cache_folder(), control);
+  LoaderOptions options;
+  std::unique_ptr<Transformer> model;
+  std::unique_ptr<LocalAttention> attention;
+  control.run_together([&] {
+    options.topology = rank.topology();
+    options.rank = rank.grid().rank();
+    options.bucket_tokens = resolve_bucket_tokens(config, data, data.eval.size());
+    check_bucket_tokens(*data.eval.store, data.eval.samples, options.bucket_tokens, rank.grid().context_parallel);
+    const TransformerOptions model_options = transformer_options(config, options.bucket_tokens, false);
+    model = std::make_unique<Transformer>(state->config(), model_options, rank.device());
+    attention =
+        std::make_unique<LocalAttention>(attention_shape(state->config()), options.bucket_tokens, false, rank.device());
+  });
+  report_dataset("data", data.eval, encoder.get(), config, state->config().max_position_embeddings);
+  return evaluate_dataset(data.eval, options, *model, state->parameters(), *attention, control);
+}
+
+}  // namespace skrull

@@ -1,0 +1,46 @@
+#include <algorithm>
+#include <vector>
+
+#include "skrull/core/error.h"
+#include "skrull/schedule/plan.h"
+#include "support/catch.h"
+
+using namespace skrull;
+
+namespace {
+
+/// By the definition: deal the tokens one by one to 2r chunks whose sizes differ by at most one, the first ones longer.
+std::vector<std::int64_t> shards_by_counting(std::int64_t length, int ring_size) {
+  std::vector<std::int64_t> chunks(2 * static_cast<std::size_t>(ring_size));
+  for (std::int64_t token = 0; token < length; ++token) ++chunks[static_cast<std::size_t>(token) % chunks.size()];
+  std::vector<std::int64_t> shards;
+  for (std::size_t i = 0; i < chunks.size() / 2; ++i) shards.push_back(chunks[i] + chunks[chunks.size() - 1 - i]);
+  return shards;
+}
+
+}  // namespace
+
+TEST_CASE("zigzag shards are those of the definition for any length and ring size") {
+  for (const int ring_size : {1, 2, 3, 5, 7, 8}) {
+    for (std::int64_t length = 0; length < 70; ++length) {
+      const auto expected = shards_by_counting(length, ring_size);
+      std::vector<std::int64_t> shards;
+      for (int i = 0; i < ring_size; ++i) shards.push_back(zigzag_shard_length(length, ring_size, i));
+      CHECK(shards == expected);
+      CHECK(largest_zigzag_shard(length, ring_size) == *std::max_element(shards.begin(), shards.end()));
+    }
+  }
+}
+
+TEST_CASE("zigzag shards of a worked example") {
+  // 11 tokens over 3 ranks: chunks 2 2 2 2 2 1, pairs (0,5) (1,4) (2,3).
+  CHECK(zigzag_shard_length(11, 3, 0) == 3);
+  CHECK(zigzag_shard_length(11, 3, 1) == 4);
+  CHECK(zigzag_shard_length(11, 3, 2) == 4);
+}
+
+TEST_CASE("zigzag refuses a position outside the ring") {
+  CHECK_THROWS_AS(zigzag_shard_length(8, 2, 2), RunFailure);
+  CHECK_THROWS_AS(zigzag_shard_length(8, 0, 0), RunFailure);
+  CHECK_THROWS_AS(zigzag_shard_length(-1, 2, 0), RunFailure);
+}
