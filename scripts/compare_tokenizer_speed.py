@@ -6,7 +6,7 @@ thread each, and whether the ids are the same in number.
 
 A FILE *.jsonl is many short texts (its rows' messages or text); any other file is one long text. FOLDER needs a
 tokenizer.json. The Rust package is measured call by call (encode) and, as its fastest way on one thread, with one
-encode_batch call. Times are the best of --repeats runs, so the Rust package's own cache of words is warm as well.
+encode_batch call. Times are the processor's, the best of --repeats runs, so the Rust package's own cache is warm too.
 """
 
 import argparse
@@ -26,7 +26,7 @@ def read_texts(path):
     if path.suffix != ".jsonl":
         return [data]
     texts = []
-    for line in data.splitlines() if "\u2028" not in data else data.split("\n"):
+    for line in data.split("\n"):
         if not line.strip():
             continue
         row = json.loads(line)
@@ -62,7 +62,8 @@ def main():
     ours = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     rust_load, rust = best_time(1, lambda: Tokenizer.from_file(str(arguments.tokenizer / "tokenizer.json")))
     print(f"loading: skrull {ours['load_seconds']:.3f} s, tokenizers {__version__} {rust_load:.3f} s")
-    print(f"{'file':40} {'texts':>6} {'MB':>6} {'tokens':>8} | {'skrull':>8} {'encode':>8} {'batch':>8} MB/s | ratio to the faster")
+    columns = f"{'file':40} {'texts':>6} {'MB':>6} {'tokens':>8} | {'skrull':>8} {'encode':>8} {'batch':>8} MB/s"
+    print(columns + " | skrull to the faster", flush=True)
     for path, result in zip(arguments.files, ours["files"]):
         texts = read_texts(path)
         one_by_one, encodings = best_time(
