@@ -162,7 +162,7 @@ TEST_CASE("prompts and options that make no sense are refused") {
   };
   CHECK(contains_all(refusal({}, {}), {"prompt is empty"}));
   CHECK(contains_all(refusal(std::vector<std::int32_t>(11, 1), {}), {"11 tokens", "10 tokens"}));
-  CHECK(contains_all(refusal({97}, {}), {"token id 97", "vocabulary of 97"}));
+  CHECK(contains_all(refusal({97}, {}), {"token 1 of the prompt is 97", "vocabulary of 97"}));
   GenerateOptions options;
   options.temperature = -1;
   CHECK(contains_all(refusal({1}, options), {"temperature -1"}));
