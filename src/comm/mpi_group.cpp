@@ -173,7 +173,7 @@ void MpiGroup::reduce_gathered(ReduceOp op, TensorView buffer) {
 void MpiGroup::reduce_scatter(ReduceOp op, DType dtype, const char* send, char* receive,
                               std::span<const std::int64_t> counts) {
   const std::int64_t element_bytes = size_of(dtype);
-  const std::int64_t slot_bytes = limits_.scratch_bytes / 2 / (size_ - 1) / 64 * 64;
+  const std::int64_t slot_bytes = limits_.scratch_bytes / 2 / std::max(1, size_ - 1) / 64 * 64;
   require(slot_bytes > 0, "{} bytes of scratch are too few for {} ranks", limits_.scratch_bytes, size_);
   const std::int64_t chunk = slot_bytes / element_bytes;
   const std::vector<std::int64_t> begins = begins_of(counts);

@@ -193,7 +193,7 @@ void save_model_folder(const fs::path& folder, const fs::path& source_folder, co
 std::vector<std::int64_t> load_eos_token_ids(const fs::path& folder) {
   for (const char* name : {generation_file, config_file}) {
     if (!fs::exists(folder / name)) continue;
-    const std::vector<std::int64_t> ids = eos_ids(folder / name, read_object(folder / name));
+    std::vector<std::int64_t> ids = eos_ids(folder / name, read_object(folder / name));
     if (!ids.empty()) return ids;
   }
   return {};

@@ -19,7 +19,7 @@ struct GemmKey {
   DType c_dtype;
   bool transpose_a, transpose_b, accumulate, bias;
   int threads;
-  auto operator<=>(const GemmKey&) const = default;
+  auto operator<=>(const GemmKey&) const = default;  // NOLINT(modernize-use-nullptr): no pointer here
 };
 
 /// A compiled product.
