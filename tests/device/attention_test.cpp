@@ -274,7 +274,8 @@ TEST_CASE("partial results over pieces of the keys merge to the whole, and their
   std::vector<AttentionSegment> pieces;
   for (std::size_t i = 0; i + 1 < cuts.size(); ++i) pieces.push_back({0, 180, cuts[i], cuts[i + 1] - cuts[i], false});
   for (const AttentionSegment& piece : pieces) merge(shape, forward(shape, {&piece, 1}, x), joined);
-  CHECK(test::relative_error(joined.out.view(), expected.out) < 1e-6);
+  // Each merge rounds once more than one pass over all keys does.
+  CHECK(test::relative_error(joined.out.view(), expected.out) < 2e-6);
   CHECK(test::relative_error(joined.lse.view(), expected.lse) < 1e-6);
   Gradients sum = zero_gradients(x);
   for (const AttentionSegment& piece : pieces) add_backward(shape, {&piece, 1}, x, joined, sum);

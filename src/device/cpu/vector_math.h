@@ -97,7 +97,8 @@ SKRULL_INLINE Floats load_first(const Element* source, std::int64_t count) {
     return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1U << count) - 1U), source);
 #endif
   Element buffer[lanes] = {};
-  __builtin_memcpy(static_cast<void*>(buffer), source, static_cast<std::size_t>(count) * sizeof(Element));
+  if (count > 0)
+    __builtin_memcpy(static_cast<void*>(buffer), source, static_cast<std::size_t>(count) * sizeof(Element));
   return load(buffer);
 }
 /// Writes lanes [0, count) only; 0 <= count <= lanes.
@@ -110,7 +111,8 @@ SKRULL_INLINE void store_first(Element* target, Floats x, std::int64_t count) {
 #endif
   Element buffer[lanes];
   store(buffer, x);
-  __builtin_memcpy(static_cast<void*>(target), buffer, static_cast<std::size_t>(count) * sizeof(Element));
+  if (count > 0)
+    __builtin_memcpy(static_cast<void*>(target), buffer, static_cast<std::size_t>(count) * sizeof(Element));
 }
 
 // --- arithmetic ---
