@@ -55,8 +55,8 @@ int run(int argc, char** argv) {
     names.emplace_back(command.name);
   }
   const std::string near = nearest(name, names);
-  throw_invalid_input("unknown command \"{}\"{}; skrull --help lists the commands", name,
-                      near.empty() ? "" : fmt::format(", did you mean \"{}\"?", near));
+  throw_invalid_input("unknown command \"{}\"; {}skrull --help lists the commands", name,
+                      near.empty() ? "" : fmt::format("did you mean \"{}\"? ", near));
 }
 
 }  // namespace skrull::cli

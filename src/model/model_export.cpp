@@ -64,8 +64,9 @@ void check_finite(const ParameterSpec& parameter, std::int64_t first, std::span<
                                     [largest](float value) { return value >= -largest && value <= largest; });
   if (bad == values.end()) return;
   throw_run_failure(
-      "{}: element {} is {}, no finite {} number; the model was not saved. Lower the learning rate, or look at the "
-      "model that training began with",
+      "{}: element {} is {}, no finite {} number; the model was not saved, earlier checkpoints stay. Lower the "
+      "learning "
+      "rate, or look at the model that training began with",
       parameter.name, first + (bad - values.begin()), *bad, name_of(dtype));
 }
 

@@ -1,7 +1,6 @@
 #include "skrull/train/model_state.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <vector>
 
@@ -31,22 +30,6 @@ std::int64_t longest_sample(const Dataset& dataset) {
   return longest;
 }
 
-/// A model folder must never hold NaN or infinity: throws RunFailure naming the first parameter that does.
-void require_finite(const ParameterTable& table, const BlockOnHost& block) {
-  for (int index = 0; index < table.block_count(); ++index) {
-    const TensorView values = block(index);
-    for (const ParameterSpec& parameter : table.parameters_of(index)) {
-      const float* begin = values.as<float>() + parameter.offset;
-      if (std::all_of(begin, begin + parameter.elements(), [](float value) { return std::isfinite(value); })) continue;
-      throw_run_failure(
-          "{}: holds a value that is not finite; the model was not saved. Lower the learning rate; the last checkpoint "
-          "is "
-          "unchanged",
-          parameter.name);
-    }
-  }
-}
-
 }  // namespace
 
 ModelState::ModelState(const TrainConfig& config, RankSession& rank, bool training)
@@ -67,7 +50,6 @@ ModelState::ModelState(const TrainConfig& config, RankSession& rank, bool traini
 void ModelState::export_model(const TrainConfig& config, const EndOfTurn& end_of_turn,
                               const std::function<void(const WriteFolder&)>& use) {
   parameters_->get_values([&](const BlockOnHost& block) {
-    require_finite(table_, block);
     use([&](const std::filesystem::path& folder) {
       save_model_folder(folder, config.model_name_or_path, table_, block, config.save_dtype.value_or(stored_dtype_),
                         end_of_turn, tokenizer_folder(config));

@@ -238,8 +238,6 @@ TrainSummary train(const TrainConfig& config, const MpiSession& session) {
 }
 
 EvalResult evaluate(const TrainConfig& config, const MpiSession& session) {
-  const auto& files = config.eval_dataset.empty() ? config.dataset : config.eval_dataset;
-  if (files.empty()) throw_invalid_input("eval_dataset: nothing to evaluate on; give eval_dataset or dataset");
   RankSession rank(config, session);
   ControlChannel& control = rank.control();
   std::unique_ptr<TextEncoder> encoder;
