@@ -7,7 +7,6 @@
 #include <fstream>
 #include <sstream>
 
-#include "skrull/comm/mpi_session.h"
 #include "skrull/config/config_parser.h"
 #include "skrull/core/error.h"
 #include "skrull/core/log.h"
@@ -33,13 +32,13 @@ std::vector<float> to_floats(const StoredTensor& tensor) {
   return values;
 }
 
+}  // namespace
+
 MpiSession single_rank() {
   int argc = 0;
   char** argv = nullptr;
   return {argc, argv};
 }
-
-}  // namespace
 
 std::string to_json_lines(const std::vector<TokenRow>& rows) {
   std::string lines;
@@ -93,6 +92,24 @@ double largest_relative_difference(const std::map<std::string, std::vector<float
     largest = std::max(largest, std::sqrt(difference / size));
   }
   return largest;
+}
+
+void write_edited_model(const fs::path& folder, const fs::path& source,
+                        const std::function<void(ModelTensors&)>& edit) {
+  fs::create_directories(folder);
+  fs::copy(source / "config.json", folder / "config.json", fs::copy_options::overwrite_existing);
+  ModelTensors tensors;
+  const SafetensorsReader reader(source);
+  for (const StoredTensor& tensor : reader.tensors()) tensors[tensor.name] = {tensor.shape, to_floats(tensor)};
+  edit(tensors);
+  std::vector<TensorToWrite> to_write;
+  for (const auto& [name, tensor] : tensors) {
+    const float* values = tensor.values.data();
+    to_write.push_back({name, DType::float32, tensor.shape, [values](std::int64_t first, std::span<char> target) {
+                          std::memcpy(target.data(), values + first, target.size());
+                        }});
+  }
+  write_safetensors(folder, to_write);
 }
 
 std::vector<double> MetricsRows::of_steps(const std::string& field) const {

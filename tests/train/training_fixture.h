@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "skrull/comm/mpi_session.h"
 #include "skrull/config/train_config.h"
 #include "skrull/core/error.h"
 #include "skrull/core/json.h"
@@ -36,6 +38,17 @@ std::map<std::string, std::vector<float>> read_weights(const std::filesystem::pa
 /// Largest |a - b| / (|b| in the 2-norm of its tensor), over all tensors. Throws when the names or sizes differ.
 double largest_relative_difference(const std::map<std::string, std::vector<float>>& a,
                                    const std::map<std::string, std::vector<float>>& b);
+
+/// A tensor to be stored as float32.
+struct TensorValues {
+  std::vector<std::int64_t> shape;
+  std::vector<float> values;
+};
+using ModelTensors = std::map<std::string, TensorValues>;
+
+/// Copies a model folder, its tensors changed by `edit`, to `folder`, which is made.
+void write_edited_model(const std::filesystem::path& folder, const std::filesystem::path& source,
+                        const std::function<void(ModelTensors&)>& edit);
 
 /// Rows of metrics.jsonl.
 struct MetricsRows {
@@ -79,6 +92,9 @@ class TrainingFixture {
  private:
   TemporaryFolder folder_;
 };
+
+/// This process as the only rank.
+MpiSession single_rank();
 
 /// The tiny model of tests/data/model with this name.
 std::string tiny_model(const std::string& name = "tied_mha_d16");

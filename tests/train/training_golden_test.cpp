@@ -3,14 +3,12 @@
 #include <cmath>
 #include <cstring>
 
-#include "skrull/comm/communicator.h"
+#include "loaded_training.h"
 #include "skrull/device/ops.h"
 #include "skrull/model/safetensors.h"
 #include "skrull/train/learning_rate.h"
-#include "skrull/train/model_state.h"
 #include "skrull/train/step.h"
 #include "support/catch.h"
-#include "training_fixture.h"
 
 using namespace skrull;
 namespace fs = std::filesystem;
@@ -59,12 +57,6 @@ GoldenRows golden_rows(const SafetensorsReader& golden, std::int64_t sequences_p
   return result;
 }
 
-StepBatches batches_of(const TokenStore& store, const std::vector<std::int64_t>& samples, std::int64_t bucket_tokens) {
-  GlobalBatch batch = describe_batch(store, samples, LossWeighting::token_mean);
-  Plan plan = make_plan("packed", {batch.lengths, Topology{}, bucket_tokens});
-  return {store, std::move(batch), std::move(plan), 0, 0};
-}
-
 }  // namespace
 
 TEST_CASE("20 steps reproduce torch's losses, gradient norms, learning rates and parameters", "[golden]") {
@@ -81,18 +73,9 @@ TEST_CASE("20 steps reproduce torch's losses, gradient norms, learning rates and
     overrides.push_back(fmt::format("{}={}", key, settings.at(key).dump()));
   }
   const std::int64_t bucket = GENERATE(40, 1000);
-  const TrainConfig config = fixture.config("run", overrides);
-  int argc = 0;
-  char** argv = nullptr;
-  const MpiSession session(argc, argv);
-  RankSession rank(config, session);
-  ModelState state(config, rank, true);
-  const auto store =
-      open_token_store(config.dataset, config, nullptr, state.config().vocab_size, fixture / "cache", rank.control());
-  REQUIRE(store->size() == static_cast<std::int64_t>(rows.rows.size()));
-  Transformer model(state.config(), transformer_options(config, bucket, true), rank.device());
-  LocalAttention attention(attention_shape(state.config()), bucket, true, rank.device());
-  const LearningRatePlan learning_rates = plan_learning_rate(config, settings.at("steps"));
+  test::LoadedTraining run(fixture.config("run", overrides), bucket, fixture / "cache");
+  REQUIRE(run.store->size() == static_cast<std::int64_t>(rows.rows.size()));
+  const LearningRatePlan learning_rates = plan_learning_rate(run.config, settings.at("steps"));
 
   const auto loss = read<float>(golden, "loss");
   const auto grad_norm = read<float>(golden, "grad_norm");
@@ -101,15 +84,15 @@ TEST_CASE("20 steps reproduce torch's losses, gradient norms, learning rates and
     INFO("step " << step);
     const double rate = learning_rate_at(learning_rates, static_cast<std::int64_t>(step));
     CHECK(rate == Approx(learning_rate[step]).epsilon(1e-6));
-    const StepOutcome outcome = run_step(batches_of(*store, rows.steps[step], bucket), config, rate, model,
-                                         state.parameters(), attention, rank.control());
+    const StepOutcome outcome = run_step(test::one_rank_step(*run.store, rows.steps[step], bucket), run.config, rate,
+                                         run.model, run.state.parameters(), run.attention, run.rank.control());
     CHECK(outcome.updated);
     CHECK(outcome.loss == Approx(loss[step]).epsilon(1e-5));
     CHECK(outcome.grad_norm == Approx(grad_norm[step]).epsilon(1e-5));
   }
-  CHECK(state.parameters().updates() == 20);
+  CHECK(run.state.parameters().updates() == 20);
 
-  state.export_model(config, {}, [&](const WriteFolder& write) { write(fixture / "exported"); });
+  run.state.export_model(run.config, {}, [&](const WriteFolder& write) { write(fixture / "exported"); });
   const auto weights = test::read_weights(fixture / "exported");
   std::map<std::string, std::vector<float>> expected;
   for (const auto& [name, values] : weights) expected[name] = read<float>(golden, "final." + name);
