@@ -54,7 +54,8 @@ void add_first_fit(std::vector<OpenMicroBatch>& micro_batches, std::int64_t sequ
 
 }  // namespace
 
-ReplicaMicroBatches packed_policy(const ScheduleRequest& request) {
+ReplicaMicroBatches packed_policy(const PolicyInput& input) {
+  const ScheduleRequest& request = input.request;
   const auto replicas = static_cast<std::size_t>(request.topology.data_parallel);
   std::vector<std::vector<OpenMicroBatch>> open(replicas);
   std::vector<std::int64_t> load(replicas);

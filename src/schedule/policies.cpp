@@ -12,7 +12,7 @@ namespace {
 
 struct Policy {
   std::string_view name;
-  ReplicaMicroBatches (*plan)(const ScheduleRequest&);
+  ReplicaMicroBatches (*plan)(const PolicyInput&);
 };
 
 /// Every policy, the default first.
@@ -71,10 +71,11 @@ const std::vector<std::string>& policy_names() {
   return names;
 }
 
-Plan make_plan(const std::string& policy, const ScheduleRequest& request) {
+Plan make_plan(const std::string& policy, const ScheduleRequest& request, const CostModel& cost,
+               const SearchOptions& search) {
   const Policy& chosen = find_policy(policy);
   check_request(request);
-  Plan plan{policy, request.topology, request.bucket_tokens, request.lengths, chosen.plan(request)};
+  Plan plan{policy, request.topology, request.bucket_tokens, request.lengths, chosen.plan({request, cost, search})};
   even_out(plan.micro_batches, request.topology.context_parallel);
   return plan;
 }

@@ -1,18 +1,22 @@
 #pragma once
-// The scheduling policies: each turns a checked request into the micro-batches of every replica.
+// The policies behind make_plan. Each one is a pure function in a file of its own.
 
-#include <vector>
-
-#include "skrull/schedule/plan.h"
+#include "skrull/schedule/scheduler.h"
 
 namespace skrull {
 
-/// [replica][micro-batch]; replicas may have different numbers of micro-batches, make_plan() evens them out.
+/// [replica][micro-batch]; replicas may have different numbers, make_plan evens them out with empty ones.
 using ReplicaMicroBatches = std::vector<std::vector<PlannedMicroBatch>>;
 
-/// Arrival order. Each sequence goes to the replica with the fewest tokens so far (the first of equals), so that every
-/// replica has work as soon as there are as many sequences as replicas; there it goes into the first micro-batch with
-/// room. One CP rank holds sequences whole; several share every sequence, the usual way to run context parallelism.
-ReplicaMicroBatches packed_policy(const ScheduleRequest& request);
+/// What a policy plans by. `request` has passed make_plan's checks.
+struct PolicyInput {
+  const ScheduleRequest& request;
+  const CostModel& cost;
+  const SearchOptions& search;
+};
+
+/// Sequences in arrival order, each to the replica with the fewest tokens so far, there into the first micro-batch with
+/// room for its zigzag shards over all CP ranks.
+ReplicaMicroBatches packed_policy(const PolicyInput& input);
 
 }  // namespace skrull

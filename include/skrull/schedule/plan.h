@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "skrull/schedule/zigzag.h"
+
 namespace skrull {
 
 struct Topology {
@@ -44,24 +46,9 @@ struct ScheduleRequest {
   std::int64_t bucket_tokens = 0;  ///< most tokens a rank may hold in one micro-batch
 };
 
-/// Plans by the named policy ("packed"). Deterministic. Throws InvalidInput for an unknown policy (names the known
-/// ones), a length < 1, or a sequence that no ring can hold (names its index, and the least bucket_tokens that would
-/// do).
-Plan make_plan(const std::string& policy, const ScheduleRequest& request);
-
 /// Throws RunFailure naming the rule that `plan` breaks: each sequence exactly once; indices and ranks in range; equal
 /// micro-batch counts; tokens per rank and micro-batch within bucket_tokens, with exact zigzag shard sizes for
 /// distributed sequences.
 void validate_plan(const Plan& plan);
-
-/// The policies of this version, the default first.
-const std::vector<std::string>& policy_names();
-
-/// Tokens of ring position `position` when `length` tokens are cut into 2 * ring_size zigzag chunks (the first length
-/// mod 2r chunks are one longer; position i holds chunks i and 2r-1-i).
-std::int64_t zigzag_shard_length(std::int64_t length, int ring_size, int position);
-
-/// The most tokens that any position of the ring holds.
-std::int64_t largest_zigzag_shard(std::int64_t length, int ring_size);
 
 }  // namespace skrull

@@ -1,0 +1,25 @@
+#pragma once
+// Zigzag sharding of one sequence over a ring: 2r chunks whose sizes differ by at most one (the first length mod 2r are
+// one longer); ring position i holds chunks i and 2r-1-i, so that every position has about the same causal work.
+
+#include <cstdint>
+
+namespace skrull {
+
+/// Tokens of ring position `position` of a sequence of `length` >= 0 tokens. A ring of 1 holds it whole.
+std::int64_t zigzag_shard_length(std::int64_t length, int ring_size, int position);
+
+/// The most tokens that any position of the ring holds.
+std::int64_t largest_zigzag_shard(std::int64_t length, int ring_size);
+
+/// Query-key pairs of causal attention over `length` tokens: length (length + 1) / 2.
+std::int64_t causal_area(std::int64_t length);
+
+/// Query-key pairs whose query lies on ring position `position`; over all positions they sum to causal_area(length).
+std::int64_t zigzag_causal_area(std::int64_t length, int ring_size, int position);
+
+/// The smallest ring (1: whole on one rank) of at most `context_parallel` ranks on which no rank holds more than
+/// `bucket_tokens` of a sequence of `length` tokens; 0 when there is none.
+int smallest_ring(std::int64_t length, int context_parallel, std::int64_t bucket_tokens);
+
+}  // namespace skrull
