@@ -5,8 +5,9 @@
 
 #include "skrull/core/error.h"
 #include "skrull/core/rng.h"
-#include "skrull/schedule/plan.h"
+#include "skrull/schedule/scheduler.h"
 #include "support/catch.h"
+#include "support/cost_model.h"
 
 using namespace skrull;
 
@@ -39,7 +40,7 @@ Sequences sequences_of(const PlannedMicroBatch& micro_batch) {
 
 std::string message_of(const ScheduleRequest& request, const std::string& policy = "packed") {
   try {
-    make_plan(policy, request);
+    test::small_plan(policy, request);
   } catch (const InvalidInput& error) {
     return error.what();
   }
@@ -50,7 +51,7 @@ std::string message_of(const ScheduleRequest& request, const std::string& policy
 
 TEST_CASE("packed: a worked example") {
   // Loads before each sequence: (0,0) (5,0) (5,3) (5,6) (9,6) -> replicas 0 1 1 0 1.
-  const Plan plan = make_plan("packed", {{5, 3, 3, 4, 2}, {2, 1, 1}, 8});
+  const Plan plan = test::small_plan("packed", {{5, 3, 3, 4, 2}, {2, 1, 1}, 8});
   REQUIRE(plan.micro_batch_count() == 2);
   CHECK(plan.micro_batches[0][0].local == std::vector<Sequences>{{0}});
   CHECK(plan.micro_batches[0][1].local == std::vector<Sequences>{{3}});
@@ -60,14 +61,14 @@ TEST_CASE("packed: a worked example") {
 }
 
 TEST_CASE("packed: a later short sequence fills an earlier micro-batch") {
-  const Plan plan = make_plan("packed", {{6, 7, 4}, {}, 10});
+  const Plan plan = test::small_plan("packed", {{6, 7, 4}, {}, 10});
   REQUIRE(plan.micro_batch_count() == 2);
   CHECK(plan.micro_batches[0][0].local == std::vector<Sequences>{{0, 2}});
   CHECK(plan.micro_batches[0][1].local == std::vector<Sequences>{{1}});
 }
 
 TEST_CASE("packed: one sequence and eight replicas") {
-  const Plan plan = make_plan("packed", {{100}, {8, 1, 8}, 100});
+  const Plan plan = test::small_plan("packed", {{100}, {8, 1, 8}, 100});
   REQUIRE(plan.micro_batch_count() == 1);
   for (std::size_t replica = 0; replica < 8; ++replica) {
     CHECK(sequences_of(plan.micro_batches[replica][0]).size() == (replica == 0 ? 1 : 0));
@@ -78,7 +79,7 @@ TEST_CASE("packed: one sequence and eight replicas") {
 TEST_CASE("packed: context parallelism shares every sequence") {
   // Shards of 7 and 9 tokens over 2 ranks: chunks 2 2 2 1 -> 3, 4; 3 2 2 2 -> 5, 4. Together 8 and 8.
   const ScheduleRequest exact{{7, 9}, {1, 2, 2}, 8};
-  const Plan plan = make_plan("packed", exact);
+  const Plan plan = test::small_plan("packed", exact);
   REQUIRE(plan.micro_batch_count() == 1);
   CHECK(plan.micro_batches[0][0].local == std::vector<Sequences>{{}, {}});
   REQUIRE(plan.micro_batches[0][0].distributed.size() == 2);
@@ -86,14 +87,14 @@ TEST_CASE("packed: context parallelism shares every sequence") {
   CHECK(plan.micro_batches[0][0].distributed[1].ranks == std::vector<int>{0, 1});
   ScheduleRequest tighter = exact;
   tighter.bucket_tokens = 7;
-  CHECK(make_plan("packed", tighter).micro_batch_count() == 2);
+  CHECK(test::small_plan("packed", tighter).micro_batch_count() == 2);
 }
 
 TEST_CASE("packed: properties of random requests") {
   Rng rng(1, "packed");
   for (int round = 0; round < 500; ++round) {
     const ScheduleRequest request = random_request(rng);
-    const Plan plan = make_plan("packed", request);
+    const Plan plan = test::small_plan("packed", request);
     REQUIRE_NOTHROW(validate_plan(plan));
     REQUIRE(plan.lengths == request.lengths);
     const auto replicas = static_cast<std::size_t>(request.topology.data_parallel);
@@ -121,7 +122,7 @@ TEST_CASE("packed: properties of random requests") {
         CHECK((used - 1) * request.bucket_tokens <= 2 * load[replica]);
       }
     }
-    CHECK(make_plan("packed", request).micro_batch_count() == plan.micro_batch_count());
+    CHECK(test::small_plan("packed", request).micro_batch_count() == plan.micro_batch_count());
   }
 }
 
@@ -139,7 +140,7 @@ TEST_CASE("bad requests are refused with what to do") {
 }
 
 TEST_CASE("an empty global batch has no micro-batches") {
-  const Plan plan = make_plan("packed", {{}, {3, 1, 1}, 8});
+  const Plan plan = test::small_plan("packed", {{}, {3, 1, 1}, 8});
   CHECK(plan.micro_batch_count() == 0);
   validate_plan(plan);
 }

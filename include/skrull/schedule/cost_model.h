@@ -28,12 +28,9 @@
 #include "skrull/schedule/hardware_profile.h"
 #include "skrull/schedule/model_shape.h"
 #include "skrull/schedule/plan.h"
+#include "skrull/schedule/recompute.h"
 
 namespace skrull {
-
-/// Which activations the backward pass computes again. `none` and `selective` cost the same time here: attention, the
-/// part that would count, is kept in both.
-enum class Recompute { none, selective, full };
 
 /// `exact`: the FLOPs above. `paper`: those of the Skrull paper, 20 h^2 + 4 h h_kv per token and layer and 4 h S^2 of
 /// attention, that is an MLP of 8h/3 and no causal halving; for comparison only.
@@ -75,6 +72,7 @@ struct RankTime {
 
 class CostModel {
  public:
+  /// Recomputation `none` and `selective` cost the same time: attention, the part that would count, is kept in both.
   CostModel(const ModelShape& model, const HardwareProfile& profile, Recompute recompute = Recompute::selective,
             FlopsModel flops = FlopsModel::exact);
 
