@@ -1,6 +1,7 @@
 #include "skrull/schedule/cost_model.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "skrull/core/error.h"
 
@@ -19,39 +20,30 @@ double paper_linear_flops(const ModelShape& model) {
   return 20.0 * h * h + 4.0 * h * static_cast<double>(model.num_key_value_heads * model.head_dim);
 }
 
-/// Sums over a rank's rings, seconds of one layer.
-struct RingSums {
-  double compute_forward = 0.0;
-  double compute_backward = 0.0;
-  double transfer_forward = 0.0;
-  double transfer_backward = 0.0;
-  double exposed_forward = 0.0;
-  double exposed_backward = 0.0;
-};
-
-RingSums sum_rings(std::span<const RingLoad> rings, const HardwareProfile& profile) {
-  RingSums sums;
-  for (const RingLoad& ring : rings) {
-    const LinkRate& link = ring.link == Link::intra_node ? profile.intra_node : profile.inter_node;
-    const auto size = static_cast<double>(ring.size);
-    const double hops = size - 1.0;
-    const double compute_forward = ring.attention_forward + size * profile.overhead.ring_step_forward_s;
-    const double compute_backward =
-        backward_attention * ring.attention_forward + size * profile.overhead.ring_step_backward_s;
-    const double hop_forward = link.seconds(ring.hop_bytes);
-    const double hop_backward = link.seconds(backward_hop * ring.hop_bytes);
-    const double homeward = link.seconds(homeward_hop * ring.hop_bytes);
-    sums.compute_forward += compute_forward;
-    sums.compute_backward += compute_backward;
-    sums.transfer_forward += hops * hop_forward;
-    sums.transfer_backward += hops * hop_backward + homeward;
-    sums.exposed_forward += hops * std::max(0.0, hop_forward - compute_forward / size);
-    sums.exposed_backward += hops * std::max(0.0, hop_backward - compute_backward / size) + homeward;
-  }
-  return sums;
-}
+/// Longest table of linear seconds; an efficiency that rises beyond is computed when asked for.
+constexpr std::int64_t longest_linear_table = 65536;
 
 }  // namespace
+
+RingTime& RingTime::operator+=(const RingTime& other) {
+  compute_forward += other.compute_forward;
+  compute_backward += other.compute_backward;
+  transfer_forward += other.transfer_forward;
+  transfer_backward += other.transfer_backward;
+  exposed_forward += other.exposed_forward;
+  exposed_backward += other.exposed_backward;
+  return *this;
+}
+
+RingTime& RingTime::operator-=(const RingTime& other) {
+  compute_forward -= other.compute_forward;
+  compute_backward -= other.compute_backward;
+  transfer_forward -= other.transfer_forward;
+  transfer_backward -= other.transfer_backward;
+  exposed_forward -= other.exposed_forward;
+  exposed_backward -= other.exposed_backward;
+  return *this;
+}
 
 CostModel::CostModel(const ModelShape& model, const HardwareProfile& profile, Recompute recompute, FlopsModel flops)
     : model_(model), profile_(profile), recompute_(recompute), flops_(flops) {
@@ -74,6 +66,13 @@ CostModel::CostModel(const ModelShape& model, const HardwareProfile& profile, Re
     gradient_sync_ =
         4.0 * parameters / profile.gradient_sync->bus_bytes_per_s * profile.gradient_sync->exposed_fraction;
   }
+  const double rising_until = std::ceil(profile.linear_efficiency.points().back().at);
+  const auto table = std::min(longest_linear_table, static_cast<std::int64_t>(std::min(rising_until, 1e9)));
+  linear_seconds_.reserve(static_cast<std::size_t>(table) + 1);
+  linear_seconds_.push_back(0.0);
+  for (std::int64_t tokens = 1; tokens <= table; ++tokens) {
+    linear_seconds_.push_back(compute_linear_seconds(static_cast<double>(tokens)));
+  }
 }
 
 double CostModel::linear_forward(std::int64_t tokens) const {
@@ -89,11 +88,14 @@ double CostModel::head_forward(std::int64_t tokens) const {
 }
 
 double CostModel::linear_seconds(std::int64_t tokens) const {
-  if (tokens == 0) return 0.0;
-  const auto t = static_cast<double>(tokens);
+  const auto index = static_cast<std::size_t>(tokens);
+  return index < linear_seconds_.size() ? linear_seconds_[index] : compute_linear_seconds(static_cast<double>(tokens));
+}
+
+double CostModel::compute_linear_seconds(double tokens) const {
   const double flops = layers_ * (forward_passes_ + backward_linear) * linear_flops_ +
                        (1.0 + backward_linear) * model_.head_flops_per_token();
-  return t * flops / (linear_rate_ * profile_.linear_efficiency(t));
+  return tokens * flops / (linear_rate_ * profile_.linear_efficiency(tokens));
 }
 
 double CostModel::attention_seconds(double pairs, std::int64_t tokens) const {
@@ -138,16 +140,36 @@ double CostModel::hop_bytes(std::int64_t length, int ring_size) const {
          static_cast<double>(model_.key_value_elements_per_token()) * key_value_bytes;
 }
 
-double CostModel::rank_seconds(double linear_seconds, bool has_local, double local_forward,
-                               std::span<const RingLoad> rings) const {
+RingTime CostModel::ring_time(const RingLoad& ring) const {
+  const LinkRate& link = ring.link == Link::intra_node ? profile_.intra_node : profile_.inter_node;
+  const auto size = static_cast<double>(ring.size);
+  const double hops = size - 1.0;
+  const double hop_forward = link.seconds(ring.hop_bytes);
+  const double hop_backward = link.seconds(backward_hop * ring.hop_bytes);
+  const double homeward = link.seconds(homeward_hop * ring.hop_bytes);
+  RingTime time;
+  time.compute_forward = ring.attention_forward + size * profile_.overhead.ring_step_forward_s;
+  time.compute_backward = backward_attention * ring.attention_forward + size * profile_.overhead.ring_step_backward_s;
+  time.transfer_forward = hops * hop_forward;
+  time.transfer_backward = hops * hop_backward + homeward;
+  time.exposed_forward = hops * std::max(0.0, hop_forward - time.compute_forward / size);
+  time.exposed_backward = hops * std::max(0.0, hop_backward - time.compute_backward / size) + homeward;
+  return time;
+}
+
+RingTime CostModel::ring_time(std::span<const RingLoad> rings) const {
+  RingTime sum;
+  for (const RingLoad& ring : rings) sum += ring_time(ring);
+  return sum;
+}
+
+double CostModel::rank_seconds(double linear, bool has_local, double local_forward, const RingTime& rings) const {
   const LayerOverhead& overhead = profile_.overhead;
   const double local_f = has_local ? local_forward + overhead.local_attention_forward_s : 0.0;
   const double local_b = has_local ? backward_attention * local_forward + overhead.local_attention_backward_s : 0.0;
-  if (rings.empty()) return micro_batch_overhead_ + linear_seconds + layers_ * (forward_passes_ * local_f + local_b);
-  const RingSums sums = sum_rings(rings, profile_);
-  const double forward = std::max(sums.exposed_forward, local_f) + sums.compute_forward;
-  const double backward = std::max(sums.exposed_backward, local_b) + sums.compute_backward;
-  return micro_batch_overhead_ + linear_seconds + layers_ * (forward_passes_ * forward + backward);
+  const double forward = std::max(rings.exposed_forward, local_f) + rings.compute_forward;
+  const double backward = std::max(rings.exposed_backward, local_b) + rings.compute_backward;
+  return micro_batch_overhead_ + linear + layers_ * (forward_passes_ * forward + backward);
 }
 
 RankTime CostModel::rank_time(std::int64_t tokens, bool has_local, double local_forward,
@@ -155,24 +177,24 @@ RankTime CostModel::rank_time(std::int64_t tokens, bool has_local, double local_
   const LayerOverhead& overhead = profile_.overhead;
   const double local_f = has_local ? local_forward + overhead.local_attention_forward_s : 0.0;
   const double local_b = has_local ? backward_attention * local_forward + overhead.local_attention_backward_s : 0.0;
-  const RingSums sums = sum_rings(rings, profile_);
+  const RingTime sum = ring_time(rings);
   const auto over_layers = [&](double forward, double backward) {
     return layers_ * (forward_passes_ * forward + backward);
   };
   RankTime time;
   time.linear = linear_seconds(tokens);
   time.local_attention = over_layers(local_f, local_b);
-  time.ring_attention = over_layers(sums.compute_forward, sums.compute_backward);
+  time.ring_attention = over_layers(sum.compute_forward, sum.compute_backward);
   time.fixed = micro_batch_overhead_;
-  time.transfer = over_layers(sums.transfer_forward, sums.transfer_backward);
+  time.transfer = over_layers(sum.transfer_forward, sum.transfer_backward);
   time.exposed_transfer =
-      over_layers(std::max(0.0, sums.exposed_forward - local_f), std::max(0.0, sums.exposed_backward - local_b));
-  time.total = rank_seconds(time.linear, has_local, local_forward, rings);
+      over_layers(std::max(0.0, sum.exposed_forward - local_f), std::max(0.0, sum.exposed_backward - local_b));
+  time.total = rank_seconds(time.linear, has_local, local_forward, sum);
   return time;
 }
 
 double CostModel::seconds_alone(std::int64_t length, int ring_size, Link link) const {
-  if (ring_size == 1) return rank_seconds(length, true, attention_forward(length, 1, 0), {});
+  if (ring_size == 1) return rank_seconds(linear_seconds(length), true, attention_forward(length, 1, 0), {});
   double slowest = 0.0;
   std::vector<double> attention(static_cast<std::size_t>(ring_size));
   attention_forward(length, ring_size, attention);
@@ -180,7 +202,7 @@ double CostModel::seconds_alone(std::int64_t length, int ring_size, Link link) c
   for (int position = 0; position < ring_size; ++position) {
     ring.attention_forward = attention[static_cast<std::size_t>(position)];
     const std::int64_t tokens = zigzag_shard_length(length, ring_size, position);
-    slowest = std::max(slowest, rank_seconds(tokens, false, 0.0, {&ring, 1}));
+    slowest = std::max(slowest, rank_seconds(linear_seconds(tokens), false, 0.0, ring_time(ring)));
   }
   return slowest;
 }

@@ -19,12 +19,13 @@ LogLogCurve::LogLogCurve(std::vector<Point> points, BelowFirst below) : points_(
 }
 
 double LogLogCurve::operator()(double at) const {
+  if (at >= points_.back().at) return points_.back().value;
   const double x = std::log(at);
   if (x <= log_at_.front()) {
     return below_ == BelowFirst::constant ? points_.front().value : std::exp(log_value_.front() + x - log_at_.front());
   }
-  if (x >= log_at_.back()) return points_.back().value;
-  const auto k = static_cast<std::size_t>(std::lower_bound(log_at_.begin(), log_at_.end(), x) - log_at_.begin());
+  const auto above = std::lower_bound(log_at_.begin(), log_at_.end(), x);
+  const auto k = std::min(static_cast<std::size_t>(above - log_at_.begin()), log_at_.size() - 1);
   const double share = (x - log_at_[k - 1]) / (log_at_[k] - log_at_[k - 1]);
   return std::exp(log_value_[k - 1] + share * (log_value_[k] - log_value_[k - 1]));
 }

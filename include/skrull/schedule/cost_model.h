@@ -49,6 +49,19 @@ struct RingLoad {
   Link link = Link::intra_node;
 };
 
+/// Seconds of one layer that a rank spends on its rings; the rings of a rank add up.
+struct RingTime {
+  double compute_forward = 0.0;
+  double compute_backward = 0.0;
+  double transfer_forward = 0.0;  ///< hops on the wire
+  double transfer_backward = 0.0;
+  double exposed_forward = 0.0;  ///< what of the transfer the ring's own kernels don't hide
+  double exposed_backward = 0.0;
+
+  RingTime& operator+=(const RingTime& other);
+  RingTime& operator-=(const RingTime& other);
+};
+
 /// Where a rank's time in a micro-batch goes, in seconds over all layers, forward and backward together.
 struct RankTime {
   double total = 0.0;
@@ -91,14 +104,13 @@ class CostModel {
   /// Weight of local or ring attention's forward seconds in the rank's total: layers x (forward passes + 2.5).
   double attention_weight() const { return layers_ * (forward_passes_ + 2.5); }
 
-  /// Seconds of one rank in one micro-batch. `local_forward` is the sum of attention_forward of its local sequences.
-  double rank_seconds(std::int64_t tokens, bool has_local, double local_forward,
-                      std::span<const RingLoad> rings) const {
-    return rank_seconds(linear_seconds(tokens), has_local, local_forward, rings);
-  }
-  /// The same when linear_seconds is known.
-  double rank_seconds(double linear_seconds, bool has_local, double local_forward,
-                      std::span<const RingLoad> rings) const;
+  /// Seconds of one layer of one ring on one of its ranks.
+  RingTime ring_time(const RingLoad& ring) const;
+  RingTime ring_time(std::span<const RingLoad> rings) const;
+
+  /// Seconds of one rank in one micro-batch. `linear` is linear_seconds of its tokens, `local_forward` the sum of
+  /// attention_forward of its local sequences, `rings` the sum over its rings.
+  double rank_seconds(double linear, bool has_local, double local_forward, const RingTime& rings) const;
   /// The same with its parts.
   RankTime rank_time(std::int64_t tokens, bool has_local, double local_forward, std::span<const RingLoad> rings) const;
 
@@ -113,6 +125,7 @@ class CostModel {
 
  private:
   double attention_seconds(double pairs, std::int64_t tokens) const;
+  double compute_linear_seconds(double tokens) const;
 
   ModelShape model_;
   HardwareProfile profile_;
@@ -126,6 +139,7 @@ class CostModel {
   double attention_flops_ = 0.0;  ///< per query-key pair and layer, forward
   double micro_batch_overhead_ = 0.0;
   double gradient_sync_ = 0.0;
+  std::vector<double> linear_seconds_;  ///< of 0, 1, .. tokens, as far as the efficiency rises
 };
 
 /// The link of a ring of replica `replica`: inter_node when any hop, the closing one included, crosses a node.
