@@ -1,0 +1,1 @@
+#include "skrull/schedule/timeline.h"
