@@ -61,6 +61,7 @@ class StepPlayer {
     result.spans = std::move(spans_);
     result.collectives = collectives_.take_spans();
     result.layers = cost_.model().num_layers;
+    result.forward_passes = cost_.forward_passes();
     result.options = options_;
     return result;
   }

@@ -121,6 +121,7 @@ struct Simulation {
   std::vector<Span> spans;                                      ///< by time of the simulation, not sorted; if recorded
   std::vector<CollectiveSpan> collectives;                      ///< in order; if recorded
   std::int64_t layers = 0;
+  int forward_passes = 1;  ///< of a layer
   SimulationOptions options;
 
   /// Share of schedule_seconds in which the ranks' compute streams are in use, over all ranks.
