@@ -47,13 +47,15 @@ FixedBytes fixed_bytes(const ModelShape& model, const MemoryOptions& options) {
   fixed.gradients = shared_from(2, elements * fp32_bytes);
   if (options.zero_stage >= 2) fixed.gradients += blocks_at_once * largest_block(model) * fp32_bytes;
   fixed.optimizer_state = shared_from(1, 2 * elements * fp32_bytes);
-
-  const std::int64_t chunk =
-      options.loss_chunk_tokens > 0 ? options.loss_chunk_tokens : default_loss_chunk_tokens(model.vocab_size);
-  // In fp32 the gradient of the logits overwrites them.
-  const std::int64_t logits = fp32_bytes + (options.compute_dtype == DType::float32 ? 0 : compute_bytes);
-  fixed.loss_head = chunk * (2 * model.hidden_size * compute_bytes + model.vocab_size * logits);
   return fixed;
+}
+
+/// Of one row of the loss head's chunk: hidden state, its gradient, logits and theirs.
+std::int64_t loss_row_bytes(const ModelShape& model, DType compute_dtype) {
+  const std::int64_t c = size_of(compute_dtype);
+  // In fp32 the gradient of the logits overwrites them.
+  const std::int64_t logits = fp32_bytes + (compute_dtype == DType::float32 ? 0 : c);
+  return 2 * model.hidden_size * c + model.vocab_size * logits;
 }
 
 std::int64_t activation_bytes(const ModelShape& model, const MemoryOptions& options) {
@@ -115,12 +117,23 @@ std::int64_t default_loss_chunk_tokens(std::int64_t vocab_size) {
 }
 
 MemoryModel::MemoryModel(const ModelShape& model, const MemoryOptions& options)
-    : fixed_(fixed_bytes(model, options)),
-      per_token_{activation_bytes(model, options), backward_bytes(model, options), ring_bytes(model, options)} {}
+    : loss_chunk_tokens_(options.loss_chunk_tokens > 0 ? options.loss_chunk_tokens
+                                                       : default_loss_chunk_tokens(model.vocab_size)),
+      loss_row_bytes_(loss_row_bytes(model, options.compute_dtype)),
+      fixed_(fixed_bytes(model, options)),
+      per_token_{activation_bytes(model, options), backward_bytes(model, options), ring_bytes(model, options)} {
+  fixed_.loss_head = loss_chunk_tokens_ * loss_row_bytes_;
+}
+
+std::int64_t MemoryModel::bytes(std::int64_t tokens) const {
+  const std::int64_t missing_rows = std::max<std::int64_t>(0, loss_chunk_tokens_ - tokens);
+  return fixed_.total() - missing_rows * loss_row_bytes_ + tokens * per_token_.total();
+}
 
 std::int64_t MemoryModel::most_tokens(std::int64_t memory_bytes) const {
   const std::int64_t usable = memory_bytes - memory_bytes / 20;
-  return (usable - fixed_.total()) / per_token_.total();
+  if (usable >= bytes(loss_chunk_tokens_)) return (usable - fixed_.total()) / per_token_.total();
+  return (usable - bytes(0)) / (per_token_.total() + loss_row_bytes_);
 }
 
 }  // namespace skrull

@@ -36,6 +36,14 @@ namespace skrull {
 /// attention, that is an MLP of 8h/3 and no causal halving; for comparison only.
 enum class FlopsModel { exact, paper };
 
+/// Factors of the formulas above that hold for every model and machine.
+struct CostFactors {
+  static constexpr double backward_linear = 2.0;  ///< times the forward
+  static constexpr double backward_attention = 2.5;
+  static constexpr double backward_hop = 3.0;  ///< bytes of bf16 K, V with fp32 dK, dV, over those of K and V
+  static constexpr double homeward_hop = 2.0;  ///< fp32 dK, dV alone
+};
+
 enum class Link { intra_node, inter_node };
 
 /// What one ring adds to one of its ranks.

@@ -25,7 +25,7 @@ struct FixedBytes {
   std::int64_t parameters = 0;  ///< fp32 master weights and, for other dtypes, the copy that is computed with
   std::int64_t gradients = 0;   ///< fp32
   std::int64_t optimizer_state = 0;
-  std::int64_t loss_head = 0;  ///< a chunk of logits
+  std::int64_t loss_head = 0;  ///< a chunk of logits; fewer tokens than a chunk take less
 
   std::int64_t total() const { return parameters + gradients + optimizer_state + loss_head; }
 };
@@ -47,12 +47,14 @@ class MemoryModel {
 
   const FixedBytes& fixed() const { return fixed_; }
   const TokenBytes& per_token() const { return per_token_; }
-  std::int64_t bytes(std::int64_t tokens) const { return fixed_.total() + tokens * per_token_.total(); }
+  std::int64_t bytes(std::int64_t tokens) const;
   /// The most tokens of a rank with `memory_bytes`, of which a twentieth stays free for what is not planned (the
   /// allocator's gaps, libraries). At most 0 when not even the fixed part fits.
   std::int64_t most_tokens(std::int64_t memory_bytes) const;
 
  private:
+  std::int64_t loss_chunk_tokens_;
+  std::int64_t loss_row_bytes_;  ///< of the loss head, per token of the chunk
   FixedBytes fixed_;
   TokenBytes per_token_;
 };
