@@ -35,7 +35,6 @@ void add_options(CLI::App& app, PlanArguments& arguments) {
       "Of the config, model_name_or_path is needed (a folder with config.json will do); context_parallel_size, "
       "ranks_per_node,\nbucket_tokens, global_batch_size, hardware_profile and scheduler.* are read where they are "
       "given, and dataset\nwithout --lengths. key=value and --key value override them as in skrull train.");
-  app.usage("usage: skrull plan CONFIG.json [key=value ...] [options]");
   app.add_option("--ranks", arguments.ranks,
                  "ranks of the cluster, a multiple of context_parallel_size [one replica: context_parallel_size]")
       ->check(CLI::Range(1, 1 << 20));
@@ -138,8 +137,10 @@ OrderedJson plan_one(const PlanArguments& arguments, const TrainConfig& config, 
 }  // namespace
 
 int plan(const Arguments& arguments) {
-  CLI::App app("Plans a global batch: which rank computes what, how long it takes, how much memory it needs.",
-               "skrull plan");
+  CLI::App app(
+      "usage: skrull plan CONFIG.json [key=value ...] [options]\n\nPlans a global batch: which rank computes what, how "
+      "long it takes, how much memory it needs.",
+      "skrull plan");
   PlanArguments parsed;
   add_options(app, parsed);
   app.allow_extras();

@@ -123,7 +123,11 @@ void report_plan(const JudgedPlan& judged, const PlanningSetup& setup) {
             judged.cost.schedule_seconds, judged.cost.step_seconds - judged.cost.schedule_seconds);
   log::info("no schedule is faster than {:.4f} s ({}): the gap is {:.2f}%", judged.bound.seconds,
             name_of(judged.bound.reason), 100.0 * (judged.cost.schedule_seconds / judged.bound.seconds - 1.0));
-  log::info("{:.1f}% of the rings' transfer time is hidden behind kernels", 100.0 * judged.cost.hidden_share);
+  if (judged.cost.distributed_sequences > 0) {
+    log::info("{:.1f}% of the rings' transfer time is hidden behind kernels", 100.0 * judged.cost.hidden_share);
+  } else {
+    log::info("no sequence is sharded: ranks send nothing to each other within a layer");
+  }
   log::info("scheduling took {:.2f} ms", 1e3 * judged.file.scheduling_seconds);
   warn_about_memory(judged.peak_bytes(*setup.memory), setup);
 }
