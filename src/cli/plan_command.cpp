@@ -15,6 +15,8 @@
 namespace skrull::cli {
 namespace {
 
+constexpr std::int64_t most_batches = 1'000'000'000;
+
 struct PlanArguments {
   int ranks = 0;
   std::string lengths;
@@ -42,7 +44,7 @@ void add_options(CLI::App& app, PlanArguments& arguments) {
                  "file of sequence lengths in place of the dataset: a line is one global batch, or every line one "
                  "length and global_batch_size of them a batch");
   app.add_option("--batch", arguments.batch, "which global batch, from 0; of a dataset: the training step [0]")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(std::int64_t{0}, most_batches));
   app.add_option("--policy", arguments.policy, "as scheduler.policy=..");
   app.add_option("--hardware", arguments.hardware, "as hardware_profile=..: a shipped name or a file");
   app.add_option("--zero-stage", arguments.zero_stage,
@@ -56,7 +58,7 @@ void add_options(CLI::App& app, PlanArguments& arguments) {
   auto* compare =
       app.add_option("--compare", arguments.compare, "policies side by side: all, or names separated by commas");
   app.add_option("--batches", arguments.batches, "global batches to compare over, from --batch on [1]")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(std::int64_t{1}, most_batches))
       ->needs(compare);
   for (CLI::Option* single : {output, timeline, read}) compare->excludes(single);
   app.add_flag("--json", arguments.json, "print the result as one JSON object");

@@ -65,9 +65,12 @@ inline constexpr auto choices_of<LossReduction> = std::to_array<Choice<LossReduc
      "every sequence weighs the same: the mean of the sequences' mean losses"},
 });
 
-enum class SchedulingPolicy { packed, packed_balanced, deepspeed, sorted, skrull_paper, round_robin, skrull };
+enum class SchedulingPolicy { skrull, packed, packed_balanced, deepspeed, sorted, skrull_paper, round_robin };
 template <>
 inline constexpr auto choices_of<SchedulingPolicy> = std::to_array<Choice<SchedulingPolicy>>({
+    {SchedulingPolicy::skrull, "skrull",
+     "sequences whole or sharded over rings of any size, over micro-batches and replicas, by predicted time, improved "
+     "by a local search"},
     {SchedulingPolicy::packed, "packed",
      "sequences in arrival order, first fit into micro-batches, each sharded over all context-parallel ranks"},
     {SchedulingPolicy::packed_balanced, "packed-balanced",
@@ -82,9 +85,6 @@ inline constexpr auto choices_of<SchedulingPolicy> = std::to_array<Choice<Schedu
      "memory asks for it"},
     {SchedulingPolicy::round_robin, "round-robin",
      "`skrull-paper` with whole sequences dealt to the ranks in turn; an ablation to compare with"},
-    {SchedulingPolicy::skrull, "skrull",
-     "sequences whole or sharded over rings of any size, over micro-batches and replicas, by predicted time, improved "
-     "by a local search"},
 });
 
 enum class CostModelChoice { exact, paper };

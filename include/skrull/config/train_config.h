@@ -22,7 +22,7 @@ struct ValidationSize {
 };
 
 struct SchedulerConfig {
-  SchedulingPolicy policy = SchedulingPolicy::packed;
+  SchedulingPolicy policy = SchedulingPolicy::skrull;
   bool elastic_rings = true;
   std::optional<std::int64_t> search_moves;  ///< empty: "auto"
   double budget_ms = 0.0;                    ///< 0: none
