@@ -8,11 +8,11 @@
 namespace skrull {
 namespace {
 
-constexpr double backward_linear = 2.0;
+constexpr double backward_attention = CostFactors::backward_attention;
+constexpr double backward_linear = CostFactors::backward_linear;
 constexpr double key_value_bytes = 2.0;  // bf16 on the wire
-// fp32 dK and dV beside bf16 K and V: three times the bytes of K and V; alone, twice.
-constexpr double backward_hop = 3.0;
-constexpr double homeward_hop = 2.0;
+constexpr double backward_hop = CostFactors::backward_hop;
+constexpr double homeward_hop = CostFactors::homeward_hop;
 
 double paper_linear_flops(const ModelShape& model) {
   const auto h = static_cast<double>(model.hidden_size);
@@ -38,10 +38,8 @@ CostModel::CostModel(const ModelShape& model, const HardwareProfile& profile, Re
   const LayerOverhead& overhead = profile.overhead;
   micro_batch_overhead_ = layers_ * (forward_passes_ * overhead.layer_forward_s + overhead.layer_backward_s);
   if (profile.gradient_sync) {
-    // Reduce-scatter and gather of bf16; heads are tied below 7B (hidden size 3584).
-    const double embeddings = model.hidden_size < 3584 ? 1.0 : 2.0;
-    const double parameters =
-        layers_ * model.linear_flops_per_token() / 2.0 + embeddings * model.head_flops_per_token() / 2.0;
+    // Reduce-scatter and gather of bf16.
+    const double parameters = layers_ * model.layer_parameters() + model.embedding_parameters();
     gradient_sync_ =
         4.0 * parameters / profile.gradient_sync->bus_bytes_per_s * profile.gradient_sync->exposed_fraction;
   }
