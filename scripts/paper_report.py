@@ -44,19 +44,29 @@ class Planner:
 
     def compare(self, model, data_set, replicas, ranks, sequences, bucket=None):
         """policy -> its entry in the JSON of `skrull plan --compare all`."""
-        shape = dict(MODELS[model])
-        default_bucket, cutoff = shape.pop("bucket_tokens"), shape.pop("cutoff_len")
+        self.configure(model, ranks, sequences * replicas, bucket or MODELS[model]["bucket_tokens"],
+                       MODELS[model]["cutoff_len"])
+        return self.run(replicas * ranks, data_set, "--compare", "all", "--batches", str(self.batches))["policies"]
+
+    def draw(self, model, policy, path):
+        self.configure(model, 8, 48, 16000, 32768)
+        self.run(8, "long-tail", "--policy", policy, "--timeline", str(path))
+
+    def configure(self, model, ranks, batch, bucket, cutoff):
+        shape = {key: value for key, value in MODELS[model].items() if key not in ("bucket_tokens", "cutoff_len")}
         (self.folder / "config.json").write_text(json.dumps(dict(
             shape, architectures=["Qwen2ForCausalLM"], model_type="qwen2", max_position_embeddings=131072,
             rms_norm_eps=1e-6, rope_theta=1e6, hidden_act="silu")))
-        config = {"model_name_or_path": str(self.folder), "context_parallel_size": ranks,
-                  "ranks_per_node": RANKS_PER_NODE, "bucket_tokens": bucket or default_bucket, "cutoff_len": cutoff,
-                  "global_batch_size": sequences * replicas, "hardware_profile": "h100_4x8"}
-        (self.folder / "plan.json").write_text(json.dumps(config))
-        command = [self.skrull, "plan", str(self.folder / "plan.json"), "--ranks", str(replicas * ranks),
-                   "--lengths", "like:" + data_set, "--compare", "all", "--batches", str(self.batches), "--json"]
-        run = subprocess.run(command, stdout=subprocess.PIPE, check=True)
-        return json.loads(run.stdout.splitlines()[-1])["policies"]
+        (self.folder / "plan.json").write_text(json.dumps({
+            "model_name_or_path": str(self.folder), "context_parallel_size": ranks, "ranks_per_node": RANKS_PER_NODE,
+            "bucket_tokens": bucket, "cutoff_len": cutoff, "global_batch_size": batch,
+            "hardware_profile": "h100_4x8"}))
+
+    def run(self, ranks, data_set, *arguments):
+        command = [self.skrull, "plan", str(self.folder / "plan.json"), "--ranks", str(ranks),
+                   "--lengths", "like:" + data_set, "--json", *arguments]
+        result = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+        return json.loads(result.stdout.splitlines()[-1])
 
 
 def speedup(policies, policy, over):
@@ -211,10 +221,11 @@ def draw_panel(svg, left, title, axis, lines):
         return bottom - (value - least) / (most - least) * (bottom - top)
 
     svg.text(left, 52, title, 13, weight="bold")
-    for tenths in range(2 * int(5 * least), int(10 * most) + 1, 2):
-        if tenths >= 10 * least:
-            svg.line([(left, height_of(tenths / 10)), (left + width, height_of(tenths / 10))], 0.6, "#bbb")
-            svg.text(left - 6, height_of(tenths / 10) + 4, f"{tenths / 10:.1f}", 11, "end")
+    every = next(step for step in (5, 10, 20, 50) if (most - least) * 100 / step < 7)
+    for percent in range(0, int(100 * most) + 1, every):
+        if percent >= 100 * least:
+            svg.line([(left, height_of(percent / 100)), (left + width, height_of(percent / 100))], 0.6, "#bbb")
+            svg.text(left - 6, height_of(percent / 100) + 4, f"{percent / 100:.2f}", 11, "end")
     legend = left
     for name, (labels, values, marker) in lines.items():
         step = width / (len(labels) - 1)
@@ -240,11 +251,17 @@ def draw_sweeps(batch, bucket, path):
         for (name, by_size), marker in zip(batch.items(), markers)})
     by_bucket = bucket["Qwen2.5-0.5B"]
     usual = by_bucket[MODELS["Qwen2.5-0.5B"]["bucket_tokens"]]
-    draw_panel(svg, 490, "Larger buckets: speed beside itself at 26,000 (ChatQA2)", "bucket_tokens", {
+    draw_panel(svg, 490, "Larger buckets, ChatQA2: beside itself at 26,000", "bucket_tokens", {
         policy: ([f"{c:,}" for c in by_bucket],
                  [usual[policy]["schedule_seconds"] / by[policy]["schedule_seconds"] for by in by_bucket.values()], marker)
         for policy, marker in zip(("packed", "skrull-paper", "skrull"), markers)})
     svg.save(path)
+
+
+def draw_timelines(planner, images):
+    """One replica of 8 ranks, 48 sequences: what three policies make of them."""
+    for policy in ("packed", "skrull-paper", "skrull"):
+        planner.draw("Qwen2.5-0.5B", policy, images / f"timeline-{policy}.svg")
 
 
 def fill_marks(document, tables):
@@ -268,10 +285,11 @@ def main():
         results = run_main(planner)
         ablation = planner.compare("Qwen2.5-0.5B", "chatqa2", 1, 8, 64)
         batch, bucket = run_sweeps(planner)
+        images = arguments.docs / "images"
+        images.mkdir(exist_ok=True)
+        draw_timelines(planner, images)
     tables = {"speed-ups": main_table(results), "one replica": ablation_table(ablation),
               "batch size": batch_table(batch), "bucket size": bucket_table(bucket)}
-    images = arguments.docs / "images"
-    images.mkdir(exist_ok=True)
     draw_speedups(results, images / "speedups.svg")
     draw_sweeps(batch, bucket, images / "sweeps.svg")
     fill_marks(arguments.docs / "scheduling.md", tables)
