@@ -18,9 +18,13 @@ struct Policy {
 
 /// Every policy, the default first.
 constexpr std::array policies{
-    Policy{"packed", packed_policy},           Policy{"packed-balanced", packed_balanced_policy},
-    Policy{"deepspeed", deepspeed_policy},     Policy{"sorted", sorted_policy},
-    Policy{"round-robin", round_robin_policy}, Policy{"skrull-paper", skrull_paper_policy},
+    Policy{"skrull", skrull_policy},
+    Policy{"packed", packed_policy},
+    Policy{"packed-balanced", packed_balanced_policy},
+    Policy{"deepspeed", deepspeed_policy},
+    Policy{"sorted", sorted_policy},
+    Policy{"skrull-paper", skrull_paper_policy},
+    Policy{"round-robin", round_robin_policy},
 };
 
 const Policy& find_policy(const std::string& name) {

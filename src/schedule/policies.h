@@ -23,4 +23,7 @@ ReplicaMicroBatches packed_balanced_policy(const PolicyInput& input);
 ReplicaMicroBatches round_robin_policy(const PolicyInput& input);
 ReplicaMicroBatches skrull_paper_policy(const PolicyInput& input);
 
+/// Descending by predicted time, smallest ring below a target height, local search. See src/schedule/skrull.
+ReplicaMicroBatches skrull_policy(const PolicyInput& input);
+
 }  // namespace skrull

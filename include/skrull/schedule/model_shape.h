@@ -28,6 +28,10 @@ struct ModelShape {
   double head_flops_per_token() const {
     return 2.0 * static_cast<double>(hidden_size) * static_cast<double>(vocab_size);
   }
+  /// Weights of one layer's matrix products.
+  double layer_parameters() const { return linear_flops_per_token() / 2.0; }
+  /// Weights of embedding and head; they are one below the size of a 7B model (hidden size 3584).
+  double embedding_parameters() const { return head_flops_per_token() / 2.0 * (hidden_size < 3584 ? 1.0 : 2.0); }
   /// Forward FLOPs of attention in one layer per query-key pair: 4 nq d (scores and weighted values, 2 each).
   double attention_flops_per_pair() const { return 4.0 * static_cast<double>(num_attention_heads * head_dim); }
   /// Elements of one token's keys and values in one layer: 2 nkv d.
