@@ -8,7 +8,6 @@
 namespace skrull {
 namespace {
 
-constexpr double backward_attention = 2.5;
 constexpr double backward_linear = 2.0;
 constexpr double key_value_bytes = 2.0;  // bf16 on the wire
 // fp32 dK and dV beside bf16 K and V: three times the bytes of K and V; alone, twice.
@@ -24,26 +23,6 @@ double paper_linear_flops(const ModelShape& model) {
 constexpr std::int64_t longest_linear_table = 65536;
 
 }  // namespace
-
-RingTime& RingTime::operator+=(const RingTime& other) {
-  compute_forward += other.compute_forward;
-  compute_backward += other.compute_backward;
-  transfer_forward += other.transfer_forward;
-  transfer_backward += other.transfer_backward;
-  exposed_forward += other.exposed_forward;
-  exposed_backward += other.exposed_backward;
-  return *this;
-}
-
-RingTime& RingTime::operator-=(const RingTime& other) {
-  compute_forward -= other.compute_forward;
-  compute_backward -= other.compute_backward;
-  transfer_forward -= other.transfer_forward;
-  transfer_backward -= other.transfer_backward;
-  exposed_forward -= other.exposed_forward;
-  exposed_backward -= other.exposed_backward;
-  return *this;
-}
 
 CostModel::CostModel(const ModelShape& model, const HardwareProfile& profile, Recompute recompute, FlopsModel flops)
     : model_(model), profile_(profile), recompute_(recompute), flops_(flops) {
@@ -83,11 +62,6 @@ double CostModel::head_forward(std::int64_t tokens) const {
   if (tokens == 0) return 0.0;
   const auto t = static_cast<double>(tokens);
   return t * model_.head_flops_per_token() / (linear_rate_ * profile_.linear_efficiency(t));
-}
-
-double CostModel::linear_seconds(std::int64_t tokens) const {
-  const auto index = static_cast<std::size_t>(tokens);
-  return index < linear_seconds_.size() ? linear_seconds_[index] : compute_linear_seconds(static_cast<double>(tokens));
 }
 
 double CostModel::compute_linear_seconds(double tokens) const {
@@ -138,36 +112,10 @@ double CostModel::hop_bytes(std::int64_t length, int ring_size) const {
          static_cast<double>(model_.key_value_elements_per_token()) * key_value_bytes;
 }
 
-RingTime CostModel::ring_time(const RingLoad& ring) const {
-  const LinkRate& link = ring.link == Link::intra_node ? profile_.intra_node : profile_.inter_node;
-  const auto size = static_cast<double>(ring.size);
-  const double hops = size - 1.0;
-  const double hop_forward = link.seconds(ring.hop_bytes);
-  const double hop_backward = link.seconds(backward_hop * ring.hop_bytes);
-  const double homeward = link.seconds(homeward_hop * ring.hop_bytes);
-  RingTime time;
-  time.compute_forward = ring.attention_forward + size * profile_.overhead.ring_step_forward_s;
-  time.compute_backward = backward_attention * ring.attention_forward + size * profile_.overhead.ring_step_backward_s;
-  time.transfer_forward = hops * hop_forward;
-  time.transfer_backward = hops * hop_backward + homeward;
-  time.exposed_forward = hops * std::max(0.0, hop_forward - time.compute_forward / size);
-  time.exposed_backward = hops * std::max(0.0, hop_backward - time.compute_backward / size) + homeward;
-  return time;
-}
-
-RingTime CostModel::ring_time(std::span<const RingLoad> rings) const {
-  RingTime sum;
-  for (const RingLoad& ring : rings) sum += ring_time(ring);
-  return sum;
-}
-
-double CostModel::rank_seconds(double linear, bool has_local, double local_forward, const RingTime& rings) const {
-  const LayerOverhead& overhead = profile_.overhead;
-  const double local_f = has_local ? local_forward + overhead.local_attention_forward_s : 0.0;
-  const double local_b = has_local ? backward_attention * local_forward + overhead.local_attention_backward_s : 0.0;
-  const double forward = std::max(rings.exposed_forward, local_f) + rings.compute_forward;
-  const double backward = std::max(rings.exposed_backward, local_b) + rings.compute_backward;
-  return micro_batch_overhead_ + linear + layers_ * (forward_passes_ * forward + backward);
+RingHops CostModel::ring_hops(int ring_size, double hop_bytes, Link link) const {
+  const LinkRate& rate = link == Link::intra_node ? profile_.intra_node : profile_.inter_node;
+  return {ring_size - 1.0, rate.seconds(hop_bytes), rate.seconds(backward_hop * hop_bytes),
+          rate.seconds(homeward_hop * hop_bytes)};
 }
 
 RankTime CostModel::rank_time(std::int64_t tokens, bool has_local, double local_forward,
@@ -175,7 +123,15 @@ RankTime CostModel::rank_time(std::int64_t tokens, bool has_local, double local_
   const LayerOverhead& overhead = profile_.overhead;
   const double local_f = has_local ? local_forward + overhead.local_attention_forward_s : 0.0;
   const double local_b = has_local ? backward_attention * local_forward + overhead.local_attention_backward_s : 0.0;
-  const RingTime sum = ring_time(rings);
+  RingTime sum;
+  double transfer_forward = 0.0;
+  double transfer_backward = 0.0;
+  for (const RingLoad& ring : rings) {
+    const RingHops hops = ring_hops(ring.size, ring.hop_bytes, ring.link);
+    sum += ring_time(hops, ring.attention_forward);
+    transfer_forward += hops.count * hops.forward;
+    transfer_backward += hops.count * hops.backward + hops.homeward;
+  }
   const auto over_layers = [&](double forward, double backward) {
     return layers_ * (forward_passes_ * forward + backward);
   };
@@ -184,7 +140,7 @@ RankTime CostModel::rank_time(std::int64_t tokens, bool has_local, double local_
   time.local_attention = over_layers(local_f, local_b);
   time.ring_attention = over_layers(sum.compute_forward, sum.compute_backward);
   time.fixed = micro_batch_overhead_;
-  time.transfer = over_layers(sum.transfer_forward, sum.transfer_backward);
+  time.transfer = over_layers(transfer_forward, transfer_backward);
   time.exposed_transfer =
       over_layers(std::max(0.0, sum.exposed_forward - local_f), std::max(0.0, sum.exposed_backward - local_b));
   time.total = rank_seconds(time.linear, has_local, local_forward, sum);
@@ -196,11 +152,11 @@ double CostModel::seconds_alone(std::int64_t length, int ring_size, Link link) c
   double slowest = 0.0;
   std::vector<double> attention(static_cast<std::size_t>(ring_size));
   attention_forward(length, ring_size, attention);
-  RingLoad ring{ring_size, 0.0, hop_bytes(length, ring_size), link};
+  const RingHops hops = ring_hops(ring_size, hop_bytes(length, ring_size), link);
   for (int position = 0; position < ring_size; ++position) {
-    ring.attention_forward = attention[static_cast<std::size_t>(position)];
     const std::int64_t tokens = zigzag_shard_length(length, ring_size, position);
-    slowest = std::max(slowest, rank_seconds(linear_seconds(tokens), false, 0.0, ring_time(ring)));
+    const RingTime time = ring_time(hops, attention[static_cast<std::size_t>(position)]);
+    slowest = std::max(slowest, rank_seconds(linear_seconds(tokens), false, 0.0, time));
   }
   return slowest;
 }

@@ -95,8 +95,7 @@ double sent_bytes(const RankWork& rank, const CostModel& cost) {
 Link ring_link(std::span<const int> ranks, int replica, const Topology& topology) {
   const std::int64_t base = std::int64_t{replica} * topology.context_parallel;
   const auto node = [&](int rank) { return (base + rank) / topology.ranks_per_node; };
-  const bool one_node =
-      std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return node(rank) == node(ranks.front()); });
+  const bool one_node = node(ranks.front()) == node(ranks.back());  // ranks ascend
   return one_node ? Link::intra_node : Link::inter_node;
 }
 

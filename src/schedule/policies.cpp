@@ -18,6 +18,7 @@ struct Policy {
 /// Every policy, the default first.
 constexpr std::array policies{
     Policy{"packed", packed_policy},
+    Policy{"skrull", skrull_policy},
 };
 
 const Policy& find_policy(const std::string& name) {

@@ -19,4 +19,7 @@ struct PolicyInput {
 /// room for its zigzag shards over all CP ranks.
 ReplicaMicroBatches packed_policy(const PolicyInput& input);
 
+/// Descending by predicted time, smallest ring below a target height, local search. See src/schedule/skrull.
+ReplicaMicroBatches skrull_policy(const PolicyInput& input);
+
 }  // namespace skrull

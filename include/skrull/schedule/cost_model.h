@@ -20,6 +20,7 @@
 // A micro-batch lasts as long as its slowest rank, a replica as long as the sum of its micro-batches, a step as long as
 // its slowest replica.
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -61,13 +62,31 @@ struct RingLoad {
 struct RingTime {
   double compute_forward = 0.0;
   double compute_backward = 0.0;
-  double transfer_forward = 0.0;  ///< hops on the wire
-  double transfer_backward = 0.0;
-  double exposed_forward = 0.0;  ///< what of the transfer the ring's own kernels don't hide
+  double exposed_forward = 0.0;  ///< what of the hops the ring's own kernels don't hide
   double exposed_backward = 0.0;
 
-  RingTime& operator+=(const RingTime& other);
-  RingTime& operator-=(const RingTime& other);
+  RingTime& operator+=(const RingTime& other) {
+    compute_forward += other.compute_forward;
+    compute_backward += other.compute_backward;
+    exposed_forward += other.exposed_forward;
+    exposed_backward += other.exposed_backward;
+    return *this;
+  }
+  RingTime& operator-=(const RingTime& other) {
+    compute_forward -= other.compute_forward;
+    compute_backward -= other.compute_backward;
+    exposed_forward -= other.exposed_forward;
+    exposed_backward -= other.exposed_backward;
+    return *this;
+  }
+};
+
+/// Seconds of one layer's hops of a ring, the same for all its ranks.
+struct RingHops {
+  double count = 0.0;  ///< r - 1
+  double forward = 0.0;
+  double backward = 0.0;
+  double homeward = 0.0;
 };
 
 /// Where a rank's time in a micro-batch goes, in seconds over all layers, forward and backward together.
@@ -96,7 +115,11 @@ class CostModel {
   /// Forward seconds of the head.
   double head_forward(std::int64_t tokens) const;
   /// Seconds of all layers' and the head's matrix products, forward and backward.
-  double linear_seconds(std::int64_t tokens) const;
+  double linear_seconds(std::int64_t tokens) const {
+    const auto index = static_cast<std::size_t>(tokens);
+    return index < linear_seconds_.size() ? linear_seconds_[index]
+                                          : compute_linear_seconds(static_cast<double>(tokens));
+  }
   /// Forward seconds of one layer's attention of ring position `position` (a ring of 1: the whole sequence).
   double attention_forward(std::int64_t length, int ring_size, int position) const;
   /// The same of every position at once: cheaper than one by one.
@@ -112,13 +135,28 @@ class CostModel {
   /// Weight of local or ring attention's forward seconds in the rank's total: layers x (forward passes + 2.5).
   double attention_weight() const { return layers_ * (forward_passes_ + 2.5); }
 
-  /// Seconds of one layer of one ring on one of its ranks.
-  RingTime ring_time(const RingLoad& ring) const;
-  RingTime ring_time(std::span<const RingLoad> rings) const;
+  RingHops ring_hops(int ring_size, double hop_bytes, Link link) const;
+  /// Seconds of one layer of one ring on one of its ranks, with the attention_forward of that position.
+  RingTime ring_time(const RingHops& hops, double attention_forward) const {
+    const double size = hops.count + 1.0;
+    RingTime time;
+    time.compute_forward = attention_forward + size * profile_.overhead.ring_step_forward_s;
+    time.compute_backward = backward_attention * attention_forward + size * profile_.overhead.ring_step_backward_s;
+    time.exposed_forward = hops.count * std::max(0.0, hops.forward - time.compute_forward / size);
+    time.exposed_backward = hops.count * std::max(0.0, hops.backward - time.compute_backward / size) + hops.homeward;
+    return time;
+  }
 
   /// Seconds of one rank in one micro-batch. `linear` is linear_seconds of its tokens, `local_forward` the sum of
   /// attention_forward of its local sequences, `rings` the sum over its rings.
-  double rank_seconds(double linear, bool has_local, double local_forward, const RingTime& rings) const;
+  double rank_seconds(double linear, bool has_local, double local_forward, const RingTime& rings) const {
+    const LayerOverhead& overhead = profile_.overhead;
+    const double local_f = has_local ? local_forward + overhead.local_attention_forward_s : 0.0;
+    const double local_b = has_local ? backward_attention * local_forward + overhead.local_attention_backward_s : 0.0;
+    const double forward = std::max(rings.exposed_forward, local_f) + rings.compute_forward;
+    const double backward = std::max(rings.exposed_backward, local_b) + rings.compute_backward;
+    return micro_batch_overhead_ + linear + layers_ * (forward_passes_ * forward + backward);
+  }
   /// The same with its parts.
   RankTime rank_time(std::int64_t tokens, bool has_local, double local_forward, std::span<const RingLoad> rings) const;
 
@@ -132,6 +170,8 @@ class CostModel {
   int forward_passes() const { return static_cast<int>(forward_passes_); }
 
  private:
+  static constexpr double backward_attention = 2.5;  ///< of the forward pass
+
   double attention_seconds(double pairs, std::int64_t tokens) const;
   double compute_linear_seconds(double tokens) const;
 

@@ -1,0 +1,140 @@
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+
+#include "construct.h"
+#include "local_search.h"
+#include "skrull/core/error.h"
+#include "skrull/schedule/bound.h"
+
+namespace skrull {
+namespace {
+
+/// A schedule to start the local search from.
+struct Start {
+  DraftSchedule draft;
+  double seconds = 0.0;
+};
+
+/// The moves of one search: by default more, the longer the step takes that they are to shorten.
+std::int64_t search_moves(const PolicyInput& input, double bound_seconds) {
+  constexpr double moves_per_second = 5e6;
+  constexpr double fewest = 4e4;
+  constexpr double most = 3e5;
+  if (input.search.moves >= 0) return input.search.moves;
+  return static_cast<std::int64_t>(std::clamp(bound_seconds * moves_per_second, fewest, most));
+}
+
+/// Plans one request.
+class SkrullPlanner {
+ public:
+  explicit SkrullPlanner(const PolicyInput& input)
+      : input_(input),
+        costs_(input.request, input.cost),
+        bound_(lower_bound(input.request, input.cost).seconds),
+        moves_(search_moves(input, bound_)) {
+    if (input.search.budget_ms > 0.0) {
+      const std::chrono::duration<double, std::milli> budget(input.search.budget_ms);
+      deadline_ =
+          std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(budget);
+    }
+  }
+
+  DraftSchedule plan() {
+    construct_starts();
+    // Successive halving: all starts get a few moves, the better ones more, the best one the rest.
+    struct Round {
+      double share;  ///< of the moves, for each start
+      std::size_t keep;
+    };
+    constexpr std::array rounds{Round{0.02, 6}, Round{0.05, 3}, Round{0.1, 1}};
+    std::int64_t left = moves_;
+    std::uint64_t seed = 0;
+    for (const Round& round : rounds) {
+      if (starts_.size() == 1) break;
+      for (Start& start : starts_) {
+        const auto moves = static_cast<std::int64_t>(round.share * static_cast<double>(moves_));
+        improve(start, moves, seed);
+        left -= moves;
+      }
+      keep_best(round.keep);
+      ++seed;
+    }
+    keep_best(1);
+    improve(starts_.front(), std::max<std::int64_t>(0, left), seed);
+    return std::move(starts_.front().draft);
+  }
+
+ private:
+  /// Schedules for several numbers of micro-batches and target heights. Which height suits is only known after some
+  /// search: higher ones shard less and balance worse.
+  void construct_starts() {
+    constexpr std::array heights{1.01, 1.05, 1.1, 1.03, 1.0, 1.075, 1.02, 1.005, 1.15, 1.015, 0.99};
+    constexpr std::array later_heights{1.05, 1.0, 1.1};
+    const Topology& topology = input_.request.topology;
+    double tokens = 0.0;
+    for (const std::int64_t length : input_.request.lengths) tokens += static_cast<double>(length);
+    const double capacity =
+        static_cast<double>(input_.request.bucket_tokens) * topology.context_parallel * topology.data_parallel;
+    int count = std::max(1, static_cast<int>(std::ceil(tokens / capacity)));
+    while (!construct_with(count, heights)) count += std::max(1, count / 16);
+    construct_with(count + 1, later_heights);
+    double least = starts_.front().seconds;
+    for (const Start& start : starts_) least = std::min(least, start.seconds);
+    constexpr double hopeless = 1.08;  // the search gains less than that
+    std::erase_if(starts_, [&](const Start& start) { return start.seconds > hopeless * least; });
+  }
+
+  /// One start per height while the moves are not spent on them. False when none fits this many micro-batches.
+  bool construct_with(int count, std::span<const double> heights) {
+    // In moves: a sequence is tried in every micro-batch.
+    const double slots = static_cast<double>(count) * input_.request.topology.data_parallel;
+    const double effort = static_cast<double>(input_.request.lengths.size()) * (12.0 + slots / 3.0);
+    constexpr double construction_share = 0.3;
+    bool any = false;
+    for (const double height : heights) {
+      if (!starts_.empty() && construction_effort_ + effort > construction_share * static_cast<double>(moves_)) break;
+      auto draft = construct_schedule(costs_, count, bound_ / count * height, input_.search.elastic_rings);
+      construction_effort_ += effort;
+      if (!draft) return any;
+      any = true;
+      const double seconds = draft->schedule_seconds();
+      const bool known =
+          std::any_of(starts_.begin(), starts_.end(), [&](const Start& start) { return start.seconds == seconds; });
+      if (!known) starts_.push_back({std::move(*draft), seconds});
+    }
+    return any;
+  }
+
+  void improve(Start& start, std::int64_t moves, std::uint64_t seed) {
+    LocalSearchOptions options{moves, seed, input_.search.elastic_rings, deadline_};
+    start.draft = local_search(std::move(start.draft), options);
+    start.seconds = start.draft.schedule_seconds();
+  }
+
+  void keep_best(std::size_t count) {
+    std::stable_sort(starts_.begin(), starts_.end(),
+                     [](const Start& a, const Start& b) { return a.seconds < b.seconds; });
+    if (starts_.size() > count) starts_.erase(starts_.begin() + static_cast<std::ptrdiff_t>(count), starts_.end());
+  }
+
+  const PolicyInput& input_;
+  PlacementCosts costs_;
+  double bound_;
+  std::int64_t moves_;
+  SearchDeadline deadline_;
+  double construction_effort_ = 0.0;
+  std::vector<Start> starts_;
+};
+
+}  // namespace
+
+ReplicaMicroBatches skrull_policy(const PolicyInput& input) {
+  if (input.request.lengths.empty()) {
+    return ReplicaMicroBatches(static_cast<std::size_t>(input.request.topology.data_parallel));
+  }
+  return SkrullPlanner(input).plan().to_micro_batches();
+}
+
+}  // namespace skrull
