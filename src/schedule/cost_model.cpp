@@ -103,7 +103,13 @@ void CostModel::attention_forward(std::int64_t length, int ring_size, std::span<
 
 double CostModel::attention_work(std::int64_t length, int ring_size) const {
   double forward = 0.0;
-  for (int position = 0; position < ring_size; ++position) forward += attention_forward(length, ring_size, position);
+  for (const ShardGroup& group : zigzag_groups(length, ring_size)) {
+    if (group.first == group.end) continue;
+    const double pairs = flops_ == FlopsModel::paper ? static_cast<double>(length) * static_cast<double>(length) *
+                                                           (group.end - group.first) / static_cast<double>(ring_size)
+                                                     : static_cast<double>(group.causal_area);
+    forward += attention_seconds(pairs, group.tokens);
+  }
   return attention_weight() * forward;
 }
 
@@ -149,14 +155,16 @@ RankTime CostModel::rank_time(std::int64_t tokens, bool has_local, double local_
 
 double CostModel::seconds_alone(std::int64_t length, int ring_size, Link link) const {
   if (ring_size == 1) return rank_seconds(linear_seconds(length), true, attention_forward(length, 1, 0), {});
-  double slowest = 0.0;
-  std::vector<double> attention(static_cast<std::size_t>(ring_size));
-  attention_forward(length, ring_size, attention);
   const RingHops hops = ring_hops(ring_size, hop_bytes(length, ring_size), link);
-  for (int position = 0; position < ring_size; ++position) {
-    const std::int64_t tokens = zigzag_shard_length(length, ring_size, position);
-    const RingTime time = ring_time(hops, attention[static_cast<std::size_t>(position)]);
-    slowest = std::max(slowest, rank_seconds(linear_seconds(tokens), false, 0.0, time));
+  double slowest = 0.0;
+  // Among equal shards the causal area is linear in the position: the slowest is at an end of its group.
+  for (const ShardGroup& group : zigzag_groups(length, ring_size)) {
+    if (group.first == group.end) continue;
+    const double linear = linear_seconds(group.tokens);
+    for (const int position : {group.first, group.end - 1}) {
+      const RingTime time = ring_time(hops, attention_forward(length, ring_size, position));
+      slowest = std::max(slowest, rank_seconds(linear, false, 0.0, time));
+    }
   }
   return slowest;
 }

@@ -1,6 +1,7 @@
 #include "skrull/schedule/zigzag.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "skrull/core/error.h"
 
@@ -61,6 +62,27 @@ std::int64_t zigzag_causal_area(std::int64_t length, int ring_size, int position
   check_shard(length, ring_size, position);
   return zigzag_chunk(length, ring_size, position).area() +
          zigzag_chunk(length, ring_size, 2 * std::int64_t{ring_size} - 1 - position).area();
+}
+
+std::array<ShardGroup, 2> zigzag_groups(std::int64_t length, int ring_size) {
+  check_shard(length, ring_size, 0);
+  const std::int64_t chunks = 2 * std::int64_t{ring_size};
+  const std::int64_t longer = length % chunks;
+  // Up to r longer chunks: one each on the first positions. More: two each on the last positions.
+  const auto split = static_cast<int>(longer <= ring_size ? longer : chunks - longer);
+  const auto group = [&](int first, int end) {
+    ShardGroup shards{first, end, 0, 0};
+    if (first == end) return shards;
+    shards.tokens = zigzag_shard_length(length, ring_size, first);
+    // The positions' first chunks lie side by side, and so do their second ones.
+    for (const auto& [from, to] :
+         {std::pair{std::int64_t{first}, end - std::int64_t{1}}, std::pair{chunks - end, chunks - 1 - first}}) {
+      const std::int64_t begin = zigzag_chunk(length, ring_size, from).begin;
+      shards.causal_area += causal_area(zigzag_chunk(length, ring_size, to).end) - causal_area(begin);
+    }
+    return shards;
+  };
+  return {group(0, split), group(split, ring_size)};
 }
 
 int smallest_ring(std::int64_t length, int context_parallel, std::int64_t bucket_tokens) {

@@ -2,6 +2,7 @@
 // Zigzag sharding of one sequence over a ring: 2r chunks whose sizes differ by at most one (the first length mod 2r are
 // one longer); ring position i holds chunks i and 2r-1-i, so that every position has about the same causal work.
 
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -21,6 +22,18 @@ std::int64_t causal_area(std::int64_t length);
 
 /// Query-key pairs whose query lies on ring position `position`; over all positions they sum to causal_area(length).
 std::int64_t zigzag_causal_area(std::int64_t length, int ring_size, int position);
+
+/// Ring positions [first, end) with equal shards; `causal_area` is their sum.
+struct ShardGroup {
+  int first = 0;
+  int end = 0;
+  std::int64_t tokens = 0;  ///< of each
+  std::int64_t causal_area = 0;
+};
+
+/// All positions of a ring in at most two groups of equal shards (the second may be empty). Within a group the causal
+/// area changes linearly with the position.
+std::array<ShardGroup, 2> zigzag_groups(std::int64_t length, int ring_size);
 
 /// The smallest ring (1: whole on one rank) of at most `context_parallel` ranks on which no rank holds more than
 /// `bucket_tokens` of a sequence of `length` tokens; 0 when there is none.

@@ -7,6 +7,9 @@
 namespace skrull {
 namespace {
 
+/// Larger rings are tried until so many in a row end no sooner.
+constexpr int most_in_vain = 3;
+
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
 struct Candidate {
@@ -82,17 +85,32 @@ class Placer {
     std::sort(begin, next);
   }
 
-  /// The lightest ranks with room into ranks_, of one node unless it is any_node. False when there are too few.
-  bool choose_lightest(std::size_t index, int size, std::int64_t most_tokens, int node) {
+  /// The lightest ranks with room into ranks_; of one node, the one that gets `size` together first, where asked for.
+  /// False when there are too few.
+  bool choose_lightest(std::size_t index, int size, std::int64_t most_tokens, bool of_one_node) {
     const DraftMicroBatch& slot = draft_.micro_batch(micro_batches_[index]);
     const ScheduleRequest& request = draft_.costs().request();
     const int base = slot.replica * request.topology.context_parallel;
+    const auto node_of = [&](int rank) { return (base + rank) / request.topology.ranks_per_node - first_node(base); };
+    if (of_one_node)
+      ranks_of_node_.assign(static_cast<std::size_t>(node_of(request.topology.context_parallel - 1)) + 1, 0);
+    const std::span<const RankSeconds> ascending(&ascending_[index * ranks_per_replica_], ranks_per_replica_);
+    const auto has_room = [&](int rank) {
+      return slot.ranks[static_cast<std::size_t>(rank)].tokens + most_tokens <= request.bucket_tokens;
+    };
     ranks_.clear();
-    for (std::size_t i = 0; i < ranks_per_replica_; ++i) {
-      const int rank = ascending_[index * ranks_per_replica_ + i].rank;
-      if (slot.ranks[static_cast<std::size_t>(rank)].tokens + most_tokens > request.bucket_tokens) continue;
-      if (node != any_node && (base + rank) / request.topology.ranks_per_node != node) continue;
-      ranks_.push_back(rank);
+    for (std::size_t i = 0; i < ascending.size(); ++i) {
+      const int rank = ascending[i].rank;
+      if (!has_room(rank)) continue;
+      if (of_one_node) {
+        if (++ranks_of_node_[static_cast<std::size_t>(node_of(rank))] < size) continue;
+        for (std::size_t k = 0; k <= i; ++k) {
+          const int other = ascending[k].rank;
+          if (node_of(other) == node_of(rank) && has_room(other)) ranks_.push_back(other);
+        }
+      } else {
+        ranks_.push_back(rank);
+      }
       if (static_cast<int>(ranks_.size()) == size) {
         std::sort(ranks_.begin(), ranks_.end());
         return true;
@@ -100,6 +118,8 @@ class Placer {
     }
     return false;
   }
+
+  int first_node(int base) const { return base / draft_.costs().request().topology.ranks_per_node; }
 
   void try_micro_batch(int sequence, int size, std::size_t index) {
     const int micro_batch = micro_batches_[index];
@@ -110,15 +130,14 @@ class Placer {
       }
     }
     const std::int64_t most_tokens = draft_.costs().shards(sequence, size).most_tokens;
-    if (!choose_lightest(index, size, most_tokens, any_node)) return;
+    if (!choose_lightest(index, size, most_tokens, false)) return;
     offer(sequence, micro_batch, ranks_);
     const Topology& topology = draft_.costs().request().topology;
     const int base = draft_.micro_batch(micro_batch).replica * topology.context_parallel;
-    const auto node_of = [&](int rank) { return (base + rank) / topology.ranks_per_node; };
-    if (node_of(ranks_.front()) == node_of(ranks_.back()) || size > topology.ranks_per_node) return;
-    for (int node = node_of(0); node <= node_of(topology.context_parallel - 1); ++node) {
-      if (choose_lightest(index, size, most_tokens, node)) offer(sequence, micro_batch, ranks_);
-    }
+    const bool one_node =
+        (base + ranks_.front()) / topology.ranks_per_node == (base + ranks_.back()) / topology.ranks_per_node;
+    if (one_node || size > topology.ranks_per_node) return;
+    if (choose_lightest(index, size, most_tokens, true)) offer(sequence, micro_batch, ranks_);
   }
 
   void offer(int sequence, int micro_batch, const std::vector<int>& ranks) {
@@ -136,6 +155,7 @@ class Placer {
   double linear_rate_ = 0.0;            ///< seconds per token
   Candidate best_;
   std::vector<int> ranks_;
+  std::vector<int> ranks_of_node_;
 };
 
 }  // namespace
@@ -211,12 +231,18 @@ bool place_sequences(DraftSchedule& draft, std::span<const int> sequences, std::
     best.seconds = infinity;
     best.micro_batch = -1;
     const std::vector<int> sizes = ring_sizes_of(draft.costs(), sequence, elastic);
+    int in_vain = 0;
     for (const int size : sizes) {
       const bool hopeless =
           draft.costs().cost().micro_batch_overhead() + placer.least_addition(sequence, size) > height;
       if (hopeless && size != sizes.back()) continue;
       const Candidate& found = placer.find(sequence, size);
-      if (found.seconds < best.seconds) best = found;
+      if (found.seconds < best.seconds) {
+        best = found;
+        in_vain = 0;
+      } else if (best.micro_batch >= 0 && ++in_vain == most_in_vain) {
+        break;
+      }
       if (best.seconds <= height) break;
     }
     if (best.micro_batch < 0) return false;

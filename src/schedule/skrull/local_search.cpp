@@ -149,11 +149,11 @@ class Annealing {
     return sequence >= 0 ? sequence : random_.below(draft_.sequence_count());
   }
 
-  /// One with sequences; of another replica when many tries find none.
+  /// One with sequences; of another replica when this one has none.
   int random_micro_batch_of(int replica) {
-    constexpr int tries = 64;
-    for (int i = 0; i < tries; ++i) {
-      const int candidate = random_.below(draft_.micro_batch_count());
+    const int count = draft_.micro_batch_count();
+    int candidate = random_.below(count);
+    for (int i = 0; i < count; ++i, candidate = candidate + 1 == count ? 0 : candidate + 1) {
       const DraftMicroBatch& micro_batch = draft_.micro_batch(candidate);
       if (micro_batch.replica == replica && micro_batch.sequences > 0) return candidate;
     }

@@ -119,7 +119,17 @@ void SoftObjective::update(int a, int b) {
     detach(b);
     attach(b);
   }
-  refresh_value();
+  change_power(replicas_[at(backup_a_.replica_index)]);
+  change_power(replicas_[at(backup_b_.replica_index)]);
+  // Where the slowest replica's power has left the sum, what remains is rounding.
+  constexpr double least_share = 1e-6;
+  if (value_ < least_share * backup_value_) refresh_value();
+}
+
+void SoftObjective::change_power(Replica& replica) {
+  const double power = replica_power(replica.soft);
+  value_ += (power - replica.power) / static_cast<double>(replicas_.size());
+  replica.power = power;
 }
 
 void SoftObjective::revert() {

@@ -65,6 +65,7 @@ class SoftObjective {
   double replica_power(double soft) const { return power(soft / scale_); }
   double soft_with(const MicroBatch& micro_batch, double change_of_power_sum) const;
   void measure(int micro_batch);
+  void change_power(Replica& replica);
 
   struct Backup {
     int index = -1;
