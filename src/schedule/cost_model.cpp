@@ -8,7 +8,6 @@
 namespace skrull {
 namespace {
 
-constexpr double backward_linear = 2.0;
 constexpr double key_value_bytes = 2.0;  // bf16 on the wire
 // fp32 dK and dV beside bf16 K and V: three times the bytes of K and V; alone, twice.
 constexpr double backward_hop = 3.0;

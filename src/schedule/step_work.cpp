@@ -20,17 +20,13 @@ RingKernels ring_kernels(const std::vector<int>& ranks, const std::vector<std::i
     for (std::size_t position = 0; position < ranks.size(); ++position) sum[position] += attention[position];
     bytes += cost.hop_bytes(length, size);
   }
+  ring.hops = cost.ring_hops(size, bytes, ring_link(ranks, replica, plan.topology));
   // The zigzag gives every step the same number of query-key pairs: a ring's kernels divide evenly into its steps.
-  const LayerOverhead& overhead = cost.profile().overhead;
   for (const double forward : sum) {
-    ring.step_forward.push_back(forward / size + overhead.ring_step_forward_s);
-    ring.step_backward.push_back(CostFactors::backward_attention * forward / size + overhead.ring_step_backward_s);
+    const RingTime time = cost.ring_time(ring.hops, forward);
+    ring.step_forward.push_back(time.compute_forward / size);
+    ring.step_backward.push_back(time.compute_backward / size);
   }
-  const bool in_node = ring_link(ranks, replica, plan.topology) == Link::intra_node;
-  const LinkRate& link = in_node ? cost.profile().intra_node : cost.profile().inter_node;
-  ring.hop_forward = link.seconds(bytes);
-  ring.hop_backward = link.seconds(CostFactors::backward_hop * bytes);
-  ring.hop_home = link.seconds(CostFactors::homeward_hop * bytes);
   return ring;
 }
 
@@ -53,7 +49,7 @@ MicroBatchKernels micro_batch_kernels(const Plan& plan, int replica, const Plann
     }
     kernels.ranks[rank].local_forward = attention + overhead.local_attention_forward_s;
     kernels.ranks[rank].local_backward =
-        CostFactors::backward_attention * attention + overhead.local_attention_backward_s;
+        CostModel::backward_attention * attention + overhead.local_attention_backward_s;
   }
   std::map<std::vector<int>, std::vector<std::int64_t>> groups;
   for (const DistributedSequence& distributed : micro_batch.distributed) {
@@ -75,8 +71,8 @@ MicroBatchKernels micro_batch_kernels(const Plan& plan, int replica, const Plann
   for (std::size_t rank = 0; rank < kernels.ranks.size(); ++rank) {
     RankKernels& of_rank = kernels.ranks[rank];
     of_rank.linear_forward = cost.linear_forward(tokens[rank]);
-    of_rank.linear_backward = CostFactors::backward_linear * of_rank.linear_forward;
-    of_rank.head = (1.0 + CostFactors::backward_linear) * cost.head_forward(tokens[rank]);
+    of_rank.linear_backward = CostModel::backward_linear * of_rank.linear_forward;
+    of_rank.head = (1.0 + CostModel::backward_linear) * cost.head_forward(tokens[rank]);
   }
   return kernels;
 }

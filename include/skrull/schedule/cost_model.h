@@ -40,14 +40,6 @@ enum class Recompute { none, selective, full };
 /// attention, that is an MLP of 8h/3 and no causal halving; for comparison only.
 enum class FlopsModel { exact, paper };
 
-/// Factors of the formulas above that hold for every model and machine.
-struct CostFactors {
-  static constexpr double backward_linear = 2.0;  ///< times the forward
-  static constexpr double backward_attention = 2.5;
-  static constexpr double backward_hop = 3.0;  ///< bytes of bf16 K, V with fp32 dK, dV, over those of K and V
-  static constexpr double homeward_hop = 2.0;  ///< fp32 dK, dV alone
-};
-
 enum class Link { intra_node, inter_node };
 
 /// What one ring adds to one of its ranks.
@@ -102,6 +94,10 @@ struct RankTime {
 
 class CostModel {
  public:
+  /// Seconds of a backward pass over those of the forward pass.
+  static constexpr double backward_linear = 2.0;
+  static constexpr double backward_attention = 2.5;
+
   CostModel(const ModelShape& model, const HardwareProfile& profile, Recompute recompute = Recompute::selective,
             FlopsModel flops = FlopsModel::exact);
 
@@ -170,8 +166,6 @@ class CostModel {
   int forward_passes() const { return static_cast<int>(forward_passes_); }
 
  private:
-  static constexpr double backward_attention = 2.5;  ///< of the forward pass
-
   double attention_seconds(double pairs, std::int64_t tokens) const;
   double compute_linear_seconds(double tokens) const;
 
