@@ -26,6 +26,7 @@ const std::vector<Command>& commands() {
       {"train", "fine-tune a model on chat data", train},
       {"eval", "loss and perplexity of a model on a data set", evaluate},
       {"generate", "continue a prompt or answer a conversation", generate},
+      {"plan", "the schedule, memory and speed a cluster would have, without it", plan},
       {"tokenize", "text to token ids, line by line", tokenize},
       {"render", "conversations to text, ids and labels, as training sees them", render},
       {"config", "the options: JSON Schema or Markdown reference", config},

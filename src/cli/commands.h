@@ -24,6 +24,7 @@ int run(int argc, char** argv);
 int train(const Arguments& arguments);
 int evaluate(const Arguments& arguments);
 int generate(const Arguments& arguments);
+int plan(const Arguments& arguments);
 int tokenize(const Arguments& arguments);
 int render(const Arguments& arguments);
 int config(const Arguments& arguments);

@@ -50,6 +50,7 @@ using OneOf = ChoiceCodec<Enum>;
 
 const auto count = at_least<std::int64_t>(0);
 const auto positive = at_least<std::int64_t>(1);
+constexpr std::int64_t most_ranks = 1 << 20;  // any number that fits an int with room to multiply
 
 std::vector<Option> model_options() {
   constexpr auto group = OptionGroup::model;
@@ -154,11 +155,66 @@ std::vector<Option> batch_options() {
                "`auto`: the longest sample, at least 4096, and no more than a global batch can fill",
        .unit = "tokens",
        .known_elsewhere = {"max_tokens_per_gpu", "packing", "sample_packing", "neat_packing"}},
+      {.name = "context_parallel_size",
+       .group = group,
+       .value = bound(Integer(between<std::int64_t>(1, most_ranks)), &C::context_parallel_size),
+       .help = "Ranks that hold one replica's sequences together: a long sequence is sharded over several of them. It "
+               "divides the number of ranks; the rest is data parallel. This version plans with any value and trains "
+               "with 1",
+       .unit = "ranks",
+       .known_elsewhere = {"sequence_parallel_size", "context_parallel_degree", "cp_size", "ulysses_degree"}},
+      {.name = "ranks_per_node",
+       .group = group,
+       .value = bound(OptionalCodec(Integer(between<std::int64_t>(1, most_ranks)), "auto"), &C::ranks_per_node),
+       .help = "Ranks that share a node and its fast links, for the scheduler. `auto`: as the ranks are started; in "
+               "`skrull plan` 8, or all ranks where they are fewer",
+       .unit = "ranks",
+       .known_elsewhere = {"nproc_per_node", "gpus_per_node", "num_gpus_per_node"}},
+      {.name = "hardware_profile",
+       .group = group,
+       .value = bound(PathCodec(), &C::hardware_profile),
+       .help = "What the scheduler takes the machine's speed to be: the name of a profile that ships (the files "
+               "`configs/hardware/NAME.profile.json`), or the path of a profile. A wrong one makes slower plans, never "
+               "wrong results",
+       .default_note = "`cpu` on the CPU, `h100_4x8` on GPUs"},
       {.name = "scheduler.policy",
        .group = group,
        .value = bound(OneOf<SchedulingPolicy>(), &C::scheduler, &SchedulerConfig::policy),
        .help = "How the sequences of a global batch are spread over micro-batches and ranks",
        .known_elsewhere = {"packing_strategy"}},
+  };
+}
+
+std::vector<Option> scheduler_options() {
+  constexpr auto group = OptionGroup::batch;
+  return {
+      {.name = "scheduler.elastic_rings",
+       .group = group,
+       .value = bound(BooleanCodec(), &C::scheduler, &SchedulerConfig::elastic_rings),
+       .help =
+           "Whether policy `skrull` may shard a sequence over any number of a replica's ranks. `false`: over all of "
+           "them or none, as in the paper"},
+      {.name = "scheduler.search_moves",
+       .group = group,
+       .value = bound(OptionalCodec(Integer(count), "auto"), &C::scheduler, &SchedulerConfig::search_moves),
+       .help = "Moves that the local search of policy `skrull` tries for one plan. The plan depends on this number, "
+               "never on the machine's speed. `auto`: by the predicted time of the step",
+       .unit = "moves"},
+      {.name = "scheduler.budget_ms",
+       .group = group,
+       .value = bound(Number(at_least(0.0)), &C::scheduler, &SchedulerConfig::budget_ms),
+       .help = "Ends the search of policy `skrull` after this time as well; 0: no limit. With a limit plans depend on "
+               "the speed of the machine: runs are not reproducible",
+       .unit = "ms"},
+      {.name = "scheduler.threads",
+       .group = group,
+       .value = bound(Integer(between<std::int64_t>(1, most_ranks)), &C::scheduler, &SchedulerConfig::threads),
+       .help = "Threads that policy `skrull` searches with. The plan does not depend on it",
+       .unit = "threads"},
+      {.name = "scheduler.cost_model",
+       .group = group,
+       .value = bound(OneOf<CostModelChoice>(), &C::scheduler, &SchedulerConfig::cost_model),
+       .help = "What the scheduler takes the work of a sequence to be"},
   };
 }
 
@@ -341,8 +397,8 @@ std::vector<Option> output_options() {
 
 std::vector<Option> make_table() {
   std::vector<Option> table;
-  for (auto* section : {model_options, data_options, batch_options, run_length_options, learning_rate_options,
-                        optimizer_options, compute_options, output_options}) {
+  for (auto* section : {model_options, data_options, batch_options, scheduler_options, run_length_options,
+                        learning_rate_options, optimizer_options, compute_options, output_options}) {
     for (Option& option : section()) table.push_back(std::move(option));
   }
   return table;

@@ -9,8 +9,6 @@
 namespace skrull {
 namespace {
 
-constexpr std::size_t longest_quote = 60;
-
 /// Command-line text as a JSON number, or as a string when it is none (read() then reports what it expected).
 OrderedJson number_from_text(std::string_view text) {
   const char* const end = text.data() + text.size();
@@ -83,26 +81,6 @@ std::optional<std::filesystem::path> read_path(const OrderedJson& json, const st
 }
 
 }  // namespace
-
-std::string describe_json(const OrderedJson& value) {
-  switch (value.type()) {
-    case OrderedJson::value_t::null:
-      return "null";
-    case OrderedJson::value_t::array:
-      return "a list";
-    case OrderedJson::value_t::object:
-      return "an object";
-    case OrderedJson::value_t::boolean:
-      return value.get<bool>() ? "the boolean true" : "the boolean false";
-    case OrderedJson::value_t::string: {
-      std::string text = value.get<std::string>();
-      if (text.size() > longest_quote) text = text.substr(0, longest_quote) + "...";
-      return "the string " + OrderedJson(text).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-    }
-    default:
-      return "the number " + value.dump();
-  }
-}
 
 template <class T>
 std::string Range<T>::describe() const {

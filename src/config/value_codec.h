@@ -29,9 +29,6 @@ namespace skrull {
 /// Receives what is wrong with a value: the place inside it ("" or "[2]") and the message.
 using ProblemSink = std::function<void(const std::string& place, const std::string& message)>;
 
-/// "the string "abc"", "the number 1.5", "null", "a list", ...: what was seen where something else was expected.
-std::string describe_json(const OrderedJson& value);
-
 /// An interval of numbers; a missing bound is infinite.
 template <class T>
 struct Range {

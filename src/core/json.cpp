@@ -10,6 +10,7 @@ namespace skrull {
 namespace {
 
 constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
+constexpr std::size_t longest_quote = 60;
 
 /// The reason alone: nlohmann's messages begin with "[id] " and mostly a position that ends in ": ".
 std::string_view reason_of(std::string_view message) {
@@ -55,18 +56,22 @@ class RepeatedKeyFinder {
 };
 
 template <class Value>
-Value parse_file(const std::filesystem::path& file, const typename Value::parser_callback_t& callback = nullptr) {
-  const MappedFile mapped(file);
-  std::string_view text = mapped.text();
+Value parse_text(std::string_view text, const std::string& name,
+                 const typename Value::parser_callback_t& callback = nullptr) {
   if (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
   try {
     return Value::parse(text, callback);
   } catch (const typename Value::parse_error& error) {
-    throw_invalid_input("{}: {}: {}", file.string(), describe_position(text, error.byte > 0 ? error.byte - 1 : 0),
+    throw_invalid_input("{}: {}: {}", name, describe_position(text, error.byte > 0 ? error.byte - 1 : 0),
                         reason_of(error.what()));
   } catch (const typename Value::exception& error) {  // a number too large for a double
-    throw_invalid_input("{}: {}", file.string(), reason_of(error.what()));
+    throw_invalid_input("{}: {}", name, reason_of(error.what()));
   }
+}
+
+template <class Value>
+Value parse_file(const std::filesystem::path& file, const typename Value::parser_callback_t& callback = nullptr) {
+  return parse_text<Value>(MappedFile(file).text(), file.string(), callback);
 }
 
 }  // namespace
@@ -82,8 +87,33 @@ OrderedJson read_ordered_json_file(const std::filesystem::path& file, std::vecto
   return parse_file<OrderedJson>(file, RepeatedKeyFinder(repeated_keys));
 }
 
+OrderedJson parse_ordered_json(std::string_view text, const std::string& name,
+                               std::vector<std::string>& repeated_keys) {
+  return parse_text<OrderedJson>(text, name, RepeatedKeyFinder(repeated_keys));
+}
+
 void write_json_file(const std::filesystem::path& file, const OrderedJson& value) {
   write_file_atomically(file, value.dump(2) + "\n");
+}
+
+std::string describe_json(const OrderedJson& value) {
+  switch (value.type()) {
+    case OrderedJson::value_t::null:
+      return "null";
+    case OrderedJson::value_t::array:
+      return "a list";
+    case OrderedJson::value_t::object:
+      return "an object";
+    case OrderedJson::value_t::boolean:
+      return value.get<bool>() ? "the boolean true" : "the boolean false";
+    case OrderedJson::value_t::string: {
+      std::string text = value.get<std::string>();
+      if (text.size() > longest_quote) text = text.substr(0, longest_quote) + "...";
+      return "the string " + OrderedJson(text).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+    }
+    default:
+      return "the number " + value.dump();
+  }
 }
 
 std::string describe_position(std::string_view text, std::size_t offset) {

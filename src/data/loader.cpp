@@ -103,6 +103,7 @@ Loader::Loader(const TokenStore& store, std::vector<std::int64_t> samples, const
   const Topology& topology = options.topology;
   require(options.rank >= 0 && options.rank < topology.data_parallel * topology.context_parallel,
           "loader: rank {} of {} x {}", options.rank, topology.data_parallel, topology.context_parallel);
+  require(options.cost != nullptr, "loader: no cost model to plan by");
 }
 
 GlobalBatch Loader::global_batch(std::int64_t step) {
@@ -113,7 +114,8 @@ GlobalBatch Loader::global_batch(std::int64_t step) {
 
 StepBatches Loader::step(std::int64_t step) {
   GlobalBatch batch = global_batch(step);
-  Plan plan = make_plan(options_.policy, {batch.lengths, options_.topology, options_.bucket_tokens});
+  Plan plan = make_plan(options_.policy, {batch.lengths, options_.topology, options_.bucket_tokens}, *options_.cost,
+                        options_.search);
   const int context_parallel = options_.topology.context_parallel;
   return {*store_, std::move(batch), std::move(plan), options_.rank / context_parallel,
           options_.rank % context_parallel};

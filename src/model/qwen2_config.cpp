@@ -5,6 +5,7 @@
 
 #include "skrull/core/error.h"
 #include "skrull/core/json.h"
+#include "skrull/schedule/memory_model.h"
 
 namespace skrull {
 namespace {
@@ -174,9 +175,7 @@ std::int64_t layer_matrix_elements(const Qwen2Config& config) {
 }  // namespace
 
 std::int64_t Qwen2Config::parameter_count() const {
-  const std::int64_t layer = layer_matrix_elements(*this) + qkv_size() + 2 * hidden_size;
-  const std::int64_t vocabulary_matrices = tie_word_embeddings ? 1 : 2;
-  return vocabulary_matrices * vocab_size * hidden_size + num_layers * layer + hidden_size;
+  return skrull::parameter_count(shape(), tie_word_embeddings);
 }
 
 double Qwen2Config::training_flops(const std::vector<std::int64_t>& lengths) const {

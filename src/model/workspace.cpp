@@ -4,6 +4,7 @@
 
 #include "skrull/core/error.h"
 #include "skrull/core/narrow.h"
+#include "skrull/schedule/memory_model.h"
 
 namespace skrull {
 
@@ -13,11 +14,7 @@ TransformerOptions complete_options(const Qwen2Config& config, TransformerOption
           "the model computes in float32 or bfloat16, not {}", name_of(options.compute_dtype));
   require(options.loss_chunk_tokens >= 0, "a loss chunk of {} tokens", options.loss_chunk_tokens);
   if (options.loss_chunk_tokens == 0) {
-    // Every chunk streams the head and its gradient through memory once; with a vocabulary of 151,936 and chunks of 64
-    // MiB (110 rows) the head's products reach three quarters of the rate they have with 256 MiB.
-    constexpr std::int64_t logits_bytes = std::int64_t{256} << 20;
-    constexpr std::int64_t fewest_rows = 64;
-    options.loss_chunk_tokens = std::max(fewest_rows, logits_bytes / (config.vocab_size * size_of(DType::float32)));
+    options.loss_chunk_tokens = default_loss_chunk_tokens(config.vocab_size);
   }
   options.loss_chunk_tokens = std::min(options.loss_chunk_tokens, options.max_tokens);
   return options;

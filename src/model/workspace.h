@@ -71,7 +71,7 @@ template <class Take>
 Workspace lay_out(const Qwen2Config& config, const TransformerOptions& options, std::int64_t tokens, const Take& take) {
   const std::int64_t h = config.hidden_size;
   const DType compute = options.compute_dtype;
-  const bool keep_layers = options.training && options.recompute == Recompute::none;
+  const bool keep_layers = options.training && options.recompute != Recompute::full;
   const bool keep_inputs = options.training;
   Workspace work;
 

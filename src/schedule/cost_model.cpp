@@ -8,10 +8,11 @@
 namespace skrull {
 namespace {
 
+constexpr double backward_attention = CostFactors::backward_attention;
+constexpr double backward_linear = CostFactors::backward_linear;
 constexpr double key_value_bytes = 2.0;  // bf16 on the wire
-// fp32 dK and dV beside bf16 K and V: three times the bytes of K and V; alone, twice.
-constexpr double backward_hop = 3.0;
-constexpr double homeward_hop = 2.0;
+constexpr double backward_hop = CostFactors::backward_hop;
+constexpr double homeward_hop = CostFactors::homeward_hop;
 
 double paper_linear_flops(const ModelShape& model) {
   const auto h = static_cast<double>(model.hidden_size);
@@ -162,8 +163,11 @@ double CostModel::seconds_alone(std::int64_t length, int ring_size, Link link) c
 
 double CostModel::flops(std::int64_t tokens, std::int64_t causal_area) const {
   const auto t = static_cast<double>(tokens);
+  // Without causal halving every query meets every key: S^2 = 2 S(S+1)/2 - S, over all shards of a sequence as well.
+  const auto area = static_cast<double>(causal_area);
+  const double pairs = flops_ == FlopsModel::paper ? 2.0 * area - t : area;
   return layers_ * ((forward_passes_ + backward_linear) * linear_flops_ * t +
-                    (forward_passes_ + backward_attention) * attention_flops_ * static_cast<double>(causal_area)) +
+                    (forward_passes_ + backward_attention) * attention_flops_ * pairs) +
          (1.0 + backward_linear) * model_.head_flops_per_token() * t;
 }
 

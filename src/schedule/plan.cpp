@@ -1,5 +1,7 @@
 #include "skrull/schedule/plan.h"
 
+#include <algorithm>
+
 #include "skrull/core/error.h"
 
 namespace skrull {
@@ -99,6 +101,11 @@ class PlanChecker {
 };
 
 }  // namespace
+
+bool is_empty(const PlannedMicroBatch& micro_batch) {
+  return micro_batch.distributed.empty() && std::all_of(micro_batch.local.begin(), micro_batch.local.end(),
+                                                        [](const auto& sequences) { return sequences.empty(); });
+}
 
 void validate_plan(const Plan& plan) {
   PlanChecker(plan).check();

@@ -75,11 +75,6 @@ class MicroBatchEvaluator {
   const CostModel& cost_;
 };
 
-bool is_empty(const PlannedMicroBatch& micro_batch) {
-  return micro_batch.distributed.empty() && std::all_of(micro_batch.local.begin(), micro_batch.local.end(),
-                                                        [](const auto& sequences) { return sequences.empty(); });
-}
-
 /// Ring bytes a rank sends: K and V of every forward hop and again with every backward hop, fp32 dK and dV of r hops.
 double sent_bytes(const RankWork& rank, const CostModel& cost) {
   double bytes = 0.0;

@@ -6,6 +6,7 @@
 
 #include "skrull/core/error.h"
 #include "skrull/core/text.h"
+#include "whole_group.h"
 
 namespace skrull {
 namespace {
@@ -17,8 +18,13 @@ struct Policy {
 
 /// Every policy, the default first.
 constexpr std::array policies{
-    Policy{"packed", packed_policy},
     Policy{"skrull", skrull_policy},
+    Policy{"packed", packed_policy},
+    Policy{"packed-balanced", packed_balanced_policy},
+    Policy{"deepspeed", deepspeed_policy},
+    Policy{"sorted", sorted_policy},
+    Policy{"skrull-paper", skrull_paper_policy},
+    Policy{"round-robin", round_robin_policy},
 };
 
 const Policy& find_policy(const std::string& name) {
@@ -55,9 +61,7 @@ void check_request(const ScheduleRequest& request) {
 void even_out(ReplicaMicroBatches& micro_batches, int context_parallel) {
   std::size_t most = 0;
   for (const auto& replica : micro_batches) most = std::max(most, replica.size());
-  PlannedMicroBatch empty;
-  empty.local.resize(static_cast<std::size_t>(context_parallel));
-  for (auto& replica : micro_batches) replica.resize(most, empty);
+  for (auto& replica : micro_batches) replica.resize(most, empty_micro_batch(context_parallel));
 }
 
 }  // namespace

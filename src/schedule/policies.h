@@ -15,9 +15,13 @@ struct PolicyInput {
   const SearchOptions& search;
 };
 
-/// Sequences in arrival order, each to the replica with the fewest tokens so far, there into the first micro-batch with
-/// room for its zigzag shards over all CP ranks.
+// What each one does stands at the head of its file.
+ReplicaMicroBatches deepspeed_policy(const PolicyInput& input);
+ReplicaMicroBatches sorted_policy(const PolicyInput& input);
 ReplicaMicroBatches packed_policy(const PolicyInput& input);
+ReplicaMicroBatches packed_balanced_policy(const PolicyInput& input);
+ReplicaMicroBatches round_robin_policy(const PolicyInput& input);
+ReplicaMicroBatches skrull_paper_policy(const PolicyInput& input);
 
 /// Descending by predicted time, smallest ring below a target height, local search. See src/schedule/skrull.
 ReplicaMicroBatches skrull_policy(const PolicyInput& input);

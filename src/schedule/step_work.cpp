@@ -49,7 +49,7 @@ MicroBatchKernels micro_batch_kernels(const Plan& plan, int replica, const Plann
     }
     kernels.ranks[rank].local_forward = attention + overhead.local_attention_forward_s;
     kernels.ranks[rank].local_backward =
-        CostModel::backward_attention * attention + overhead.local_attention_backward_s;
+        CostFactors::backward_attention * attention + overhead.local_attention_backward_s;
   }
   std::map<std::vector<int>, std::vector<std::int64_t>> groups;
   for (const DistributedSequence& distributed : micro_batch.distributed) {
@@ -71,8 +71,8 @@ MicroBatchKernels micro_batch_kernels(const Plan& plan, int replica, const Plann
   for (std::size_t rank = 0; rank < kernels.ranks.size(); ++rank) {
     RankKernels& of_rank = kernels.ranks[rank];
     of_rank.linear_forward = cost.linear_forward(tokens[rank]);
-    of_rank.linear_backward = CostModel::backward_linear * of_rank.linear_forward;
-    of_rank.head = (1.0 + CostModel::backward_linear) * cost.head_forward(tokens[rank]);
+    of_rank.linear_backward = CostFactors::backward_linear * of_rank.linear_forward;
+    of_rank.head = (1.0 + CostFactors::backward_linear) * cost.head_forward(tokens[rank]);
   }
   return kernels;
 }

@@ -22,10 +22,12 @@ constexpr double close_up_gap = 40.0;  ///< between forward and backward
 /// Of one pass over a layer, from which on kernels are drawn one by one.
 constexpr double detailed_pass_width = 40.0;
 
-/// One layer of one micro-batch, drawn kernel by kernel where the picture of the step is too coarse for it.
+/// The time in which one rank goes through one layer, drawn kernel by kernel where the picture of the step is too
+/// coarse for it.
 struct CloseUp {
   std::size_t replica = 0;
   std::size_t micro_batch = 0;
+  std::size_t rank = 0;
   std::int32_t layer = 0;
   std::vector<Span> spans;  ///< by lane
   double forward_begin = 0.0;
@@ -36,7 +38,21 @@ struct CloseUp {
   double seconds() const { return forward_end - forward_begin + backward_end - backward_begin; }
 };
 
-/// The middle layer of the longest micro-batch, of those with rings if there are any.
+/// The rank of a micro-batch that ends last, of those in rings if there are any.
+std::size_t last_rank(const SimulatedMicroBatch& micro_batch) {
+  std::vector<bool> in_ring(micro_batch.ranks.size());
+  for (const SimulatedRing& ring : micro_batch.rings) {
+    for (const int rank : ring.ranks) in_ring[static_cast<std::size_t>(rank)] = true;
+  }
+  std::size_t last = 0;
+  for (std::size_t rank = 1; rank < in_ring.size(); ++rank) {
+    const auto key = [&](std::size_t r) { return std::pair<bool, double>{in_ring[r], micro_batch.ranks[r].end}; };
+    if (key(rank) > key(last)) last = rank;
+  }
+  return last;
+}
+
+/// The middle layer on the slowest rank of the longest micro-batch, of those with rings if there are any.
 std::optional<CloseUp> choose_close_up(const Simulation& simulation) {
   CloseUp result;
   std::pair<bool, double> longest{false, 0.0};
@@ -48,6 +64,7 @@ std::optional<CloseUp> choose_close_up(const Simulation& simulation) {
       longest = key;
       result.replica = replica;
       result.micro_batch = index;
+      result.rank = last_rank(micro_batch);
     }
   }
   result.layer = static_cast<std::int32_t>(simulation.layers / 2);
@@ -55,6 +72,7 @@ std::optional<CloseUp> choose_close_up(const Simulation& simulation) {
     if (static_cast<std::size_t>(span.replica) != result.replica) continue;
     if (static_cast<std::size_t>(span.micro_batch) != result.micro_batch) continue;
     result.spans.push_back(span);
+    if (static_cast<std::size_t>(span.rank) != result.rank) continue;
     if (span.pass == Pass::head || span.layer != result.layer) continue;
     const bool forward = span.pass == Pass::forward;
     double& begin = forward ? result.forward_begin : result.backward_begin;
@@ -205,9 +223,9 @@ class SvgTimeline {
 
   void draw_close_up(const CloseUp& close_up, double top) {
     canvas_.out(
-        "<g class=\"close-up\">\n<text class=\"replica\" x=\"{}\" y=\"{:.1f}\">Close-up: layer {} of replica {}, "
-        "micro-batch {}</text>\n",
-        left_margin, top + 24.0, close_up.layer, close_up.replica, close_up.micro_batch);
+        "<g class=\"close-up\">\n<text class=\"replica\" x=\"{}\" y=\"{:.1f}\">Close-up: replica {}, "
+        "micro-batch {}, while rank {} is in layer {}</text>\n",
+        left_margin, top + 24.0, close_up.replica, close_up.micro_batch, close_up.rank, close_up.layer);
     const double pixels_per_second = (plot_width - close_up_gap) / close_up.seconds();
     const double forward_width = (close_up.forward_end - close_up.forward_begin) * pixels_per_second;
     draw_window(close_up, "forward", {left_margin, close_up.forward_begin, pixels_per_second}, close_up.forward_end,

@@ -37,6 +37,17 @@ std::int64_t zigzag_shard_length(std::int64_t length, int ring_size, int positio
          zigzag_chunk(length, ring_size, 2 * std::int64_t{ring_size} - 1 - position).length();
 }
 
+void zigzag_shard_lengths(std::int64_t length, std::span<std::int64_t> per_position) {
+  const auto ring_size = static_cast<std::int64_t>(per_position.size());
+  require(length >= 0 && ring_size >= 1, "no zigzag shards: {} tokens, ring of {}", length, ring_size);
+  const std::int64_t both_chunks = 2 * (length / (2 * ring_size));
+  const std::int64_t longer_chunks = length % (2 * ring_size);
+  for (std::int64_t i = 0; i < ring_size; ++i) {
+    per_position[static_cast<std::size_t>(i)] =
+        both_chunks + (i < longer_chunks ? 1 : 0) + (2 * ring_size - 1 - i < longer_chunks ? 1 : 0);
+  }
+}
+
 std::int64_t largest_zigzag_shard(std::int64_t length, int ring_size) {
   // Up to r longer chunks lie on as many first positions; the further ones double up from the last position on.
   return std::max(zigzag_shard_length(length, ring_size, 0), zigzag_shard_length(length, ring_size, ring_size - 1));

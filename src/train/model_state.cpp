@@ -6,6 +6,7 @@
 
 #include "skrull/core/error.h"
 #include "skrull/data/tokenizer.h"
+#include "skrull/train/scheduling.h"
 
 namespace skrull {
 namespace {
@@ -69,7 +70,7 @@ TransformerOptions transformer_options(const TrainConfig& config, std::int64_t m
   TransformerOptions options;
   options.compute_dtype = config.compute_dtype;
   options.max_tokens = max_tokens;
-  options.recompute = config.gradient_checkpointing == GradientCheckpointing::full ? Recompute::full : Recompute::none;
+  options.recompute = recompute_of(config);
   options.loss_chunk_tokens = config.loss_chunk_tokens;
   options.training = training;
   return options;

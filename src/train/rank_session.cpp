@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "skrull/train/scheduling.h"
+
 namespace skrull {
 namespace {
 
@@ -13,18 +15,29 @@ CpuShare share_of_cores(const TrainConfig& config, const MpiSession& session) {
 /// A device that can't be had fails on all ranks together.
 std::unique_ptr<Device> make_device(const TrainConfig& config, const MpiSession& session, int threads) {
   const auto world = session.world();
+  return ControlChannel(*world).run_together(
+      [&] { return uses_cuda(config) ? make_cuda_device(session.local_rank()) : make_cpu_device(threads); });
+}
+
+/// A config that this version can't train by fails on all ranks together.
+RankGrid make_grid(const TrainConfig& config, const MpiSession& session) {
+  const auto world = session.world();
   return ControlChannel(*world).run_together([&] {
-    const bool use_cuda =
-        config.device == DeviceChoice::cuda || (config.device == DeviceChoice::automatic && cuda_available());
-    return use_cuda ? make_cuda_device(session.local_rank()) : make_cpu_device(threads);
+    check_trainable_schedule(config);
+    return make_rank_grid(session.size(), session.rank(), static_cast<int>(config.context_parallel_size));
   });
 }
 
 }  // namespace
 
+bool uses_cuda(const TrainConfig& config) {
+  return config.device == DeviceChoice::cuda || (config.device == DeviceChoice::automatic && cuda_available());
+}
+
 RankSession::RankSession(const TrainConfig& config, const MpiSession& session)
-    : grid_(make_rank_grid(session.size(), session.rank(), 1)),
-      topology_{grid_.data_parallel, grid_.context_parallel, session.local_size()},
+    : grid_(make_grid(config, session)),
+      topology_{grid_.data_parallel, grid_.context_parallel,
+                static_cast<int>(config.ranks_per_node.value_or(session.local_size()))},
       device_([&] {
         CpuShare share = share_of_cores(config, session);
         cpu_share_ = std::move(share.description);

@@ -107,7 +107,7 @@ StepBenchmark bench_step(const Qwen2Config& model, const StepBenchmarkOptions& o
   TransformerOptions model_options;
   model_options.compute_dtype = options.compute_dtype;
   model_options.max_tokens = options.tokens;
-  model_options.recompute = options.recompute ? Recompute::full : Recompute::none;
+  model_options.recompute = options.recompute ? Recompute::full : Recompute::selective;
   Transformer transformer(model, model_options, *device);
   LocalAttention attention(attention_shape(model), options.tokens, true, *device);
 

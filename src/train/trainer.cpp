@@ -20,6 +20,7 @@
 #include "skrull/train/model_state.h"
 #include "skrull/train/rank_session.h"
 #include "skrull/train/run_folder.h"
+#include "skrull/train/scheduling.h"
 #include "skrull/train/step.h"
 
 namespace skrull {
@@ -101,6 +102,8 @@ void TrainingRun::plan_steps() {
   loader_options_.topology = rank_.topology();
   loader_options_.rank = rank_.grid().rank();
   loader_options_.policy = std::string(name_of(config_.scheduler.policy));
+  loader_options_.cost = make_cost_model(config_, model_state_->config());
+  loader_options_.search = search_options(config_);
   loader_options_.bucket_tokens = resolve_bucket_tokens(config_, data_, global_batch_size);
   loader_options_.global_batch_size = global_batch_size;
   loader_options_.order = config_.data_order;
@@ -255,6 +258,9 @@ EvalResult evaluate(const TrainConfig& config, const MpiSession& session) {
   control.run_together([&] {
     options.topology = rank.topology();
     options.rank = rank.grid().rank();
+    options.policy = std::string(name_of(config.scheduler.policy));
+    options.cost = make_cost_model(config, state->config());
+    options.search = search_options(config);
     options.bucket_tokens = resolve_bucket_tokens(config, data, data.eval.size());
     check_bucket_tokens(*data.eval.store, data.eval.samples, options.bucket_tokens, rank.grid().context_parallel);
     const TransformerOptions model_options = transformer_options(config, options.bucket_tokens, false);

@@ -7,6 +7,7 @@
 
 #include "store_fixture.h"
 #include "support/catch.h"
+#include "support/cost_model.h"
 
 using namespace skrull;
 using test::contains;
@@ -25,6 +26,7 @@ LoaderOptions options_of(int data_parallel, std::int64_t batch, std::int64_t buc
   options.global_batch_size = batch;
   options.bucket_tokens = bucket;
   options.seed = 11;
+  options.cost = test::small_cost_model();
   return options;
 }
 

@@ -13,7 +13,7 @@ using test::StepResult;
 namespace {
 
 TransformerOptions options_for(const GoldenCase& golden, DType dtype = DType::float32,
-                               Recompute recompute = Recompute::none) {
+                               Recompute recompute = Recompute::selective) {
   return {.compute_dtype = dtype, .max_tokens = golden.tokens, .recompute = recompute};
 }
 

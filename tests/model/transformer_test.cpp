@@ -24,7 +24,7 @@ std::vector<int> order_of_blocks(const ParameterTable& table, bool backward) {
 
 TEST_CASE("blocks are acquired one at a time and become ready once, whatever the micro-batch holds") {
   for (const std::string& name : {std::string("tied_mha_d16"), std::string("untied_gqa4_d16")}) {
-    for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+    for (const Recompute recompute : {Recompute::selective, Recompute::full}) {
       const GoldenCase golden(name);
       MicroBatch unsupervised = golden.batch();
       std::fill(unsupervised.labels.begin(), unsupervised.labels.end(), ignored_label);
@@ -75,7 +75,7 @@ TEST_CASE("the planned memory is what is allocated, and an inference model needs
   const Qwen2Config config = load_qwen2_config(golden.folder);
   std::int64_t inference_bytes = 0;
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+    for (const Recompute recompute : {Recompute::selective, Recompute::full}) {
       for (const bool training : {false, true}) {
         const TransformerOptions options = {
             .compute_dtype = dtype, .max_tokens = 37, .recompute = recompute, .training = training};

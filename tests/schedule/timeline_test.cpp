@@ -179,7 +179,7 @@ TEST_CASE("SVG of a step: by kind, with a close-up") {
     // Of the longest micro-batch with rings; both windows together are as wide as the plot without the gap.
     const std::vector<std::string> close_up = groups(svg, "close-up");
     REQUIRE(close_up.size() == 1);
-    CHECK(close_up[0].find("Close-up: layer 12 of replica 1, micro-batch 0") != std::string::npos);
+    CHECK(close_up[0].find("Close-up: replica 1, micro-batch 0, while rank 3 is in layer 12") != std::string::npos);
     double width = 0.0;
     for (const Rectangle& rectangle : rectangles(close_up[0]))
       width += rectangle.css_class == "hop" ? 0.0 : rectangle.width;

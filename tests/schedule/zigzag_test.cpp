@@ -39,8 +39,43 @@ TEST_CASE("zigzag shards of a worked example") {
   CHECK(zigzag_shard_length(11, 3, 2) == 4);
 }
 
+TEST_CASE("zigzag causal areas count every query-key pair once") {
+  for (const int ring_size : {1, 2, 3, 5, 8}) {
+    for (std::int64_t length = 0; length < 60; ++length) {
+      std::vector<std::int64_t> shards(static_cast<std::size_t>(ring_size));
+      zigzag_shard_lengths(length, shards);
+      CHECK(shards == shards_by_counting(length, ring_size));
+      std::int64_t sum = 0;
+      for (int i = 0; i < ring_size; ++i) sum += zigzag_causal_area(length, ring_size, i);
+      CHECK(sum == length * (length + 1) / 2);
+    }
+  }
+  // 11 tokens over 3 ranks: position 0 holds queries 0, 1 and 10, which see 1, 2 and 11 keys.
+  CHECK(zigzag_causal_area(11, 3, 0) == 14);
+  CHECK(zigzag_causal_area(11, 3, 1) == 3 + 4 + 9 + 10);
+  CHECK(zigzag_causal_area(11, 3, 2) == 5 + 6 + 7 + 8);
+}
+
+TEST_CASE("the smallest ring is the first whose every shard fits") {
+  CHECK(smallest_ring(10, 4, 10) == 1);
+  CHECK(smallest_ring(11, 4, 10) == 2);
+  CHECK(smallest_ring(19, 3, 7) == 3);
+  CHECK(smallest_ring(19, 3, 6) == 0);
+  for (std::int64_t length = 1; length < 80; ++length) {
+    for (std::int64_t bucket = 1; bucket < 30; ++bucket) {
+      int expected = 0;
+      for (int ring = 8; ring >= 1; --ring) {
+        if (largest_zigzag_shard(length, ring) <= bucket) expected = ring;
+      }
+      CHECK(smallest_ring(length, 8, bucket) == expected);
+    }
+  }
+}
+
 TEST_CASE("zigzag refuses a position outside the ring") {
   CHECK_THROWS_AS(zigzag_shard_length(8, 2, 2), RunFailure);
   CHECK_THROWS_AS(zigzag_shard_length(8, 0, 0), RunFailure);
   CHECK_THROWS_AS(zigzag_shard_length(-1, 2, 0), RunFailure);
+  CHECK_THROWS_AS(zigzag_shard_lengths(8, {}), RunFailure);
+  CHECK_THROWS_AS(zigzag_causal_area(8, 2, 2), RunFailure);
 }

@@ -7,6 +7,7 @@
 #include "skrull/parallel/local_attention.h"
 #include "skrull/train/datasets.h"
 #include "skrull/train/model_state.h"
+#include "support/cost_model.h"
 #include "training_fixture.h"
 
 namespace skrull::test {
@@ -33,7 +34,7 @@ struct LoadedTraining {
 inline StepBatches one_rank_step(const TokenStore& store, const std::vector<std::int64_t>& samples,
                                  std::int64_t bucket_tokens) {
   GlobalBatch batch = describe_batch(store, samples, LossWeighting::token_mean);
-  Plan plan = make_plan("packed", {batch.lengths, Topology{}, bucket_tokens});
+  Plan plan = make_plan("packed", {batch.lengths, Topology{}, bucket_tokens}, *small_cost_model());
   return {store, std::move(batch), std::move(plan), 0, 0};
 }
 

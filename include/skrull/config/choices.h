@@ -65,11 +65,34 @@ inline constexpr auto choices_of<LossReduction> = std::to_array<Choice<LossReduc
      "every sequence weighs the same: the mean of the sequences' mean losses"},
 });
 
-enum class SchedulingPolicy { packed };
+enum class SchedulingPolicy { skrull, packed, packed_balanced, deepspeed, sorted, skrull_paper, round_robin };
 template <>
 inline constexpr auto choices_of<SchedulingPolicy> = std::to_array<Choice<SchedulingPolicy>>({
+    {SchedulingPolicy::skrull, "skrull",
+     "sequences whole or sharded over rings of any size, over micro-batches and replicas, by predicted time, improved "
+     "by a local search"},
     {SchedulingPolicy::packed, "packed",
-     "whole sequences in arrival order, first fit into micro-batches of `bucket_tokens`"},
+     "sequences in arrival order, first fit into micro-batches, each sharded over all context-parallel ranks"},
+    {SchedulingPolicy::packed_balanced, "packed-balanced",
+     "`packed`, with the replicas balanced by the predicted time of their sequences"},
+    {SchedulingPolicy::deepspeed, "deepspeed",
+     "one sequence per micro-batch, sharded over all context-parallel ranks; a baseline to compare with"},
+    {SchedulingPolicy::sorted, "sorted",
+     "LongAlign's sorted batching; for `skrull plan` only: it changes which sequences form a batch, so training takes "
+     "`data_order: sorted_batches` with `deepspeed` for it"},
+    {SchedulingPolicy::skrull_paper, "skrull-paper",
+     "the heuristics of the Skrull paper (arXiv 2505.19609): short sequences whole on one rank, long ones sharded when "
+     "memory asks for it"},
+    {SchedulingPolicy::round_robin, "round-robin",
+     "`skrull-paper` with whole sequences dealt to the ranks in turn; an ablation to compare with"},
+});
+
+enum class CostModelChoice { exact, paper };
+template <>
+inline constexpr auto choices_of<CostModelChoice> = std::to_array<Choice<CostModelChoice>>({
+    {CostModelChoice::exact, "exact", "the FLOPs of the model, causal attention counted as half"},
+    {CostModelChoice::paper, "paper",
+     "those of the Skrull paper, which assume an MLP of 8/3 hidden sizes and attention over all pairs; for comparison"},
 });
 
 enum class DeviceChoice { automatic, cpu, cuda };

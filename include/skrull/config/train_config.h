@@ -22,7 +22,12 @@ struct ValidationSize {
 };
 
 struct SchedulerConfig {
-  SchedulingPolicy policy = SchedulingPolicy::packed;
+  SchedulingPolicy policy = SchedulingPolicy::skrull;
+  bool elastic_rings = true;
+  std::optional<std::int64_t> search_moves;  ///< empty: "auto"
+  double budget_ms = 0.0;                    ///< 0: none
+  std::int64_t threads = 1;
+  CostModelChoice cost_model = CostModelChoice::exact;
 
   bool operator==(const SchedulerConfig&) const = default;
 };
@@ -47,7 +52,10 @@ struct TrainConfig {  // NOLINT(clang-analyzer-optin.performance.Padding)
   std::optional<std::int64_t> global_batch_size;            ///< sequences per optimizer step
   std::optional<std::int64_t> per_device_train_batch_size;  ///< sequences
   std::optional<std::int64_t> gradient_accumulation_steps;
-  std::optional<std::int64_t> bucket_tokens;  ///< tokens of one rank in one micro-batch; empty: "auto"
+  std::optional<std::int64_t> bucket_tokens;   ///< tokens of one rank in one micro-batch; empty: "auto"
+  std::int64_t context_parallel_size = 1;      ///< ranks that share a replica's sequences
+  std::optional<std::int64_t> ranks_per_node;  ///< empty: "auto"
+  std::filesystem::path hardware_profile;      ///< file or shipped name; empty: that of the device
   SchedulerConfig scheduler;
 
   // Length of the run

@@ -21,6 +21,12 @@ OrderedJson read_ordered_json_file(const std::filesystem::path& file);
 /// time (JSON readers keep the last one silently).
 OrderedJson read_ordered_json_file(const std::filesystem::path& file, std::vector<std::string>& repeated_keys);
 
+/// The same from the text of a file called `name` in messages.
+OrderedJson parse_ordered_json(std::string_view text, const std::string& name, std::vector<std::string>& repeated_keys);
+
+/// "the string "abc"", "the number 1.5", "null", "a list", ...: what was seen where something else was expected.
+std::string describe_json(const OrderedJson& value);
+
 /// Writes pretty-printed JSON with a final newline, atomically.
 void write_json_file(const std::filesystem::path& file, const OrderedJson& value);
 

@@ -2,6 +2,7 @@
 // The micro-batches of one rank for any step: a pure function of the token store, a few options and the step.
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -9,7 +10,7 @@
 #include "skrull/data/epoch_order.h"
 #include "skrull/data/micro_batch.h"
 #include "skrull/data/token_store.h"
-#include "skrull/schedule/plan.h"
+#include "skrull/schedule/scheduler.h"
 
 namespace skrull {
 
@@ -61,6 +62,8 @@ struct LoaderOptions {
   Topology topology;
   int rank = 0;  ///< in the world of data_parallel x context_parallel ranks: replica x context_parallel + cp_rank
   std::string policy = policy_names().front();
+  std::shared_ptr<const CostModel> cost;  ///< what the policy plans by
+  SearchOptions search;
   std::int64_t bucket_tokens = 0;
   std::int64_t global_batch_size = 1;  ///< sequences
   DataOrder order = DataOrder::shuffled;

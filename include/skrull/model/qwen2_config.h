@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "skrull/core/dtype.h"
+#include "skrull/schedule/model_shape.h"
 
 namespace skrull {
 
@@ -31,6 +32,10 @@ struct Qwen2Config {
   /// Width of the fused query, key, value projection.
   std::int64_t qkv_size() const { return query_size() + 2 * key_value_size(); }
   std::int64_t parameter_count() const;
+  /// The sizes that the scheduler plans by.
+  ModelShape shape() const {
+    return {hidden_size, num_layers, num_heads, num_kv_heads, head_dim, intermediate_size, vocab_size};
+  }
   /// Forward + backward matrix FLOPs of packed sequences: 3 x (linear layers and head per token + causal attention per
   /// sequence, 2 nq d S (S + 1) per layer forward; its backward is counted 2x). The usual model-FLOPs convention:
   /// recomputation does not count.

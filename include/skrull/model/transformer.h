@@ -11,15 +11,14 @@
 #include "skrull/model/parameter_table.h"
 #include "skrull/model/qwen2_config.h"
 #include "skrull/model/seams.h"
+#include "skrull/schedule/recompute.h"
 
 namespace skrull {
 
-enum class Recompute { none, full };
-
 struct TransformerOptions {
   DType compute_dtype = DType::float32;
-  std::int64_t max_tokens = 0;  ///< of the largest micro-batch: everything is allocated for it
-  Recompute recompute = Recompute::none;
+  std::int64_t max_tokens = 0;                 ///< of the largest micro-batch: everything is allocated for it
+  Recompute recompute = Recompute::selective;  ///< none and selective are the same to this model: see LayerActivations
   std::int64_t loss_chunk_tokens =
       0;                 ///< rows of logits that exist at once; 0 = chosen by the vocabulary (about 256 MiB)
   bool training = true;  ///< false: no memory for the backward; forward_backward() throws

@@ -29,16 +29,21 @@
 #include "skrull/schedule/hardware_profile.h"
 #include "skrull/schedule/model_shape.h"
 #include "skrull/schedule/plan.h"
+#include "skrull/schedule/recompute.h"
 
 namespace skrull {
-
-/// Which activations the backward pass computes again. `none` and `selective` cost the same time here: attention, the
-/// part that would count, is kept in both.
-enum class Recompute { none, selective, full };
 
 /// `exact`: the FLOPs above. `paper`: those of the Skrull paper, 20 h^2 + 4 h h_kv per token and layer and 4 h S^2 of
 /// attention, that is an MLP of 8h/3 and no causal halving; for comparison only.
 enum class FlopsModel { exact, paper };
+
+/// Factors of the formulas above that hold for every model and machine.
+struct CostFactors {
+  static constexpr double backward_linear = 2.0;  ///< times the forward
+  static constexpr double backward_attention = 2.5;
+  static constexpr double backward_hop = 3.0;  ///< bytes of bf16 K, V with fp32 dK, dV, over those of K and V
+  static constexpr double homeward_hop = 2.0;  ///< fp32 dK, dV alone
+};
 
 enum class Link { intra_node, inter_node };
 
@@ -94,10 +99,7 @@ struct RankTime {
 
 class CostModel {
  public:
-  /// Seconds of a backward pass over those of the forward pass.
-  static constexpr double backward_linear = 2.0;
-  static constexpr double backward_attention = 2.5;
-
+  /// Recomputation `none` and `selective` cost the same time: attention, the part that would count, is kept in both.
   CostModel(const ModelShape& model, const HardwareProfile& profile, Recompute recompute = Recompute::selective,
             FlopsModel flops = FlopsModel::exact);
 
@@ -137,7 +139,8 @@ class CostModel {
     const double size = hops.count + 1.0;
     RingTime time;
     time.compute_forward = attention_forward + size * profile_.overhead.ring_step_forward_s;
-    time.compute_backward = backward_attention * attention_forward + size * profile_.overhead.ring_step_backward_s;
+    time.compute_backward =
+        CostFactors::backward_attention * attention_forward + size * profile_.overhead.ring_step_backward_s;
     time.exposed_forward = hops.count * std::max(0.0, hops.forward - time.compute_forward / size);
     time.exposed_backward = hops.count * std::max(0.0, hops.backward - time.compute_backward / size) + hops.homeward;
     return time;
@@ -148,7 +151,8 @@ class CostModel {
   double rank_seconds(double linear, bool has_local, double local_forward, const RingTime& rings) const {
     const LayerOverhead& overhead = profile_.overhead;
     const double local_f = has_local ? local_forward + overhead.local_attention_forward_s : 0.0;
-    const double local_b = has_local ? backward_attention * local_forward + overhead.local_attention_backward_s : 0.0;
+    const double local_b =
+        has_local ? CostFactors::backward_attention * local_forward + overhead.local_attention_backward_s : 0.0;
     const double forward = std::max(rings.exposed_forward, local_f) + rings.compute_forward;
     const double backward = std::max(rings.exposed_backward, local_b) + rings.compute_backward;
     return micro_batch_overhead_ + linear + layers_ * (forward_passes_ * forward + backward);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -69,7 +70,9 @@ struct HardwareProfile {
   LinkRate intra_node;
   LinkRate inter_node;
   std::optional<GradientSync> gradient_sync;
-  std::optional<std::int64_t> device_memory_bytes;  ///< of one rank's device
+  std::optional<std::int64_t> device_memory_bytes;  ///< what a trainer may use of one rank's device
+  /// Where numbers come from: a part such as "linear.efficiency" -> "measured: .." or "assumed: ..".
+  std::map<std::string, std::string> sources;
 };
 
 /// Reads a profile file. Throws InvalidInput with file, JSON path, what was expected and what was found: missing or

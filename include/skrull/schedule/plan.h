@@ -27,6 +27,9 @@ struct PlannedMicroBatch {
   std::vector<DistributedSequence> distributed;
 };
 
+/// Whether no rank has anything to compute.
+bool is_empty(const PlannedMicroBatch& micro_batch);
+
 /// Every replica has the same number of micro-batches (empty ones at the end where it has no more).
 struct Plan {
   std::string policy;

@@ -2,6 +2,7 @@
 // Plans as files, format "skrull-plan/1".
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "skrull/schedule/model_shape.h"
@@ -14,6 +15,7 @@ struct PlanFile {
   Plan plan;
   ModelShape model;
   double predicted_step_seconds = 0.0;  ///< the schedule's time, without gradient synchronisation
+  std::optional<double> bound_seconds;  ///< lower_bound; the file also gives the gap to it, step / bound - 1
   double scheduling_seconds = 0.0;
 };
 
@@ -23,8 +25,9 @@ std::string plan_to_json(const PlanFile& file);
 /// Writes it, atomically.
 void write_plan(const std::filesystem::path& path, const PlanFile& file);
 
-/// Reads and checks a plan file. Throws InvalidInput with file and JSON path, what was expected and what was found; a
-/// plan that is well formed and breaks a rule of validate_plan is refused with that rule.
+/// Reads and checks a plan file; keys that this format does not have are ignored. Throws InvalidInput with file and
+/// JSON path, what was expected and what was found; a plan that is well formed and breaks a rule of validate_plan is
+/// refused with that rule.
 PlanFile read_plan(const std::filesystem::path& path);
 
 /// The same from text; `name` is the file in messages.

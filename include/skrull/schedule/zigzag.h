@@ -3,11 +3,15 @@
 // one longer); ring position i holds chunks i and 2r-1-i, so that every position has about the same causal work.
 
 #include <cstdint>
+#include <span>
 
 namespace skrull {
 
 /// Tokens of ring position `position` of a sequence of `length` >= 0 tokens. A ring of 1 holds it whole.
 std::int64_t zigzag_shard_length(std::int64_t length, int ring_size, int position);
+
+/// The same of every position at once; the ring has as many positions as `per_position`, at least 1.
+void zigzag_shard_lengths(std::int64_t length, std::span<std::int64_t> per_position);
 
 /// The most tokens that any position of the ring holds.
 std::int64_t largest_zigzag_shard(std::int64_t length, int ring_size);

@@ -13,6 +13,9 @@
 
 namespace skrull {
 
+/// Whether a run of this config computes on a GPU here.
+bool uses_cuda(const TrainConfig& config);
+
 /// Device and communication of one rank, in the order in which they must be made and destroyed.
 class RankSession {
  public:

@@ -1,0 +1,46 @@
+#include "skrull/train/scheduling.h"
+
+#include "skrull/core/error.h"
+#include "skrull/train/rank_session.h"
+
+namespace skrull {
+
+void check_trainable_schedule(const TrainConfig& config) {
+  if (config.context_parallel_size > 1) {
+    throw_invalid_input(
+        "context_parallel_size {}: this version plans sharded sequences (skrull plan) but trains with "
+        "context_parallel_size 1 only",
+        config.context_parallel_size);
+  }
+  if (config.scheduler.policy == SchedulingPolicy::sorted) {
+    throw_invalid_input(
+        "scheduler.policy sorted changes which sequences form a batch, so it is no policy for training: use data_order "
+        "sorted_batches with scheduler.policy deepspeed");
+  }
+}
+
+Recompute recompute_of(const TrainConfig& config) {
+  return config.gradient_checkpointing == GradientCheckpointing::full ? Recompute::full : Recompute::selective;
+}
+
+HardwareProfile choose_hardware_profile(const TrainConfig& config) {
+  if (!config.hardware_profile.empty()) return find_hardware_profile(config.hardware_profile.string());
+  return find_hardware_profile(uses_cuda(config) ? "h100_4x8" : "cpu");
+}
+
+SearchOptions search_options(const TrainConfig& config) {
+  SearchOptions search;
+  search.elastic_rings = config.scheduler.elastic_rings;
+  search.moves = config.scheduler.search_moves.value_or(search.moves);
+  search.budget_ms = config.scheduler.budget_ms;
+  search.threads = static_cast<int>(config.scheduler.threads);
+  return search;
+}
+
+std::shared_ptr<const CostModel> make_cost_model(const TrainConfig& config, const Qwen2Config& model) {
+  const FlopsModel flops =
+      config.scheduler.cost_model == CostModelChoice::paper ? FlopsModel::paper : FlopsModel::exact;
+  return std::make_shared<const CostModel>(model.shape(), choose_hardware_profile(config), recompute_of(config), flops);
+}
+
+}  // namespace skrull

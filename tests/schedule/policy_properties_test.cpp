@@ -1,0 +1,137 @@
+// What holds for every policy on any input: 10,000 random requests in all.
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "schedule_fixture.h"
+#include "skrull/core/rng.h"
+#include "skrull/schedule/bound.h"
+#include "skrull/schedule/scheduler.h"
+#include "support/catch.h"
+
+using namespace skrull;
+using namespace skrull::test;
+
+namespace {
+
+/// Between 1 and `most`, every order of magnitude about as likely as the others.
+std::int64_t log_uniform(Rng& rng, double most) {
+  return static_cast<std::int64_t>(std::exp(rng.uniform() * std::log(most + 0.999)));
+}
+
+ScheduleRequest random_request(Rng& rng, double most_sequences, double most_ranks) {
+  ScheduleRequest request;
+  request.topology.data_parallel = 1 + static_cast<int>(rng.below(8));
+  request.topology.context_parallel = static_cast<int>(log_uniform(rng, most_ranks));
+  request.topology.ranks_per_node = 1 + static_cast<int>(rng.below(8));
+  request.lengths.resize(static_cast<std::size_t>(log_uniform(rng, most_sequences)));
+  // Few distinct lengths in some, all equal in others, up to a million tokens.
+  const double longest = static_cast<double>(log_uniform(rng, 1e6));
+  const bool all_equal = rng.below(10) == 0;
+  for (std::int64_t& length : request.lengths) length = log_uniform(rng, longest);
+  if (all_equal) std::fill(request.lengths.begin(), request.lengths.end(), request.lengths.front());
+  const std::int64_t most = *std::max_element(request.lengths.begin(), request.lengths.end());
+  const std::int64_t least_bucket = largest_zigzag_shard(most, request.topology.context_parallel);
+  request.bucket_tokens = least_bucket;  // as tight as can be in a quarter of the cases
+  if (rng.below(4) > 0) request.bucket_tokens += log_uniform(rng, 3.0 * static_cast<double>(most)) - 1;
+  return request;
+}
+
+bool same(const Plan& a, const Plan& b) {
+  const auto same_ring = [](const DistributedSequence& x, const DistributedSequence& y) {
+    return x.sequence == y.sequence && x.ranks == y.ranks;
+  };
+  const auto same_micro_batch = [&](const PlannedMicroBatch& x, const PlannedMicroBatch& y) {
+    return x.local == y.local && std::equal(x.distributed.begin(), x.distributed.end(), y.distributed.begin(),
+                                            y.distributed.end(), same_ring);
+  };
+  return a.lengths == b.lengths &&
+         std::equal(a.micro_batches.begin(), a.micro_batches.end(), b.micro_batches.begin(), b.micro_batches.end(),
+                    [&](const auto& x, const auto& y) {
+                      return std::equal(x.begin(), x.end(), y.begin(), y.end(), same_micro_batch);
+                    });
+}
+
+void check_policies(const ScheduleRequest& request, const CostModel& cost) {
+  SearchOptions search;
+  search.moves = 200;  // properties hold for any
+  const double bound = lower_bound(request, cost).seconds;
+  double balanced = 0.0;
+  double ours = 0.0;
+  for (const std::string& policy : policy_names()) {
+    INFO(policy << ": " << request.lengths.size() << " sequences, DP " << request.topology.data_parallel << ", CP "
+                << request.topology.context_parallel << ", bucket " << request.bucket_tokens);
+    const Plan plan = make_plan(policy, request, cost, search);
+    REQUIRE_NOTHROW(validate_plan(plan));
+    REQUIRE(plan.lengths == request.lengths);
+    REQUIRE(plan.bucket_tokens == request.bucket_tokens);
+    REQUIRE(same(plan, make_plan(policy, request, cost, search)));
+    const double seconds = schedule_seconds(plan, cost);
+    REQUIRE(seconds >= bound * (1.0 - 1e-9));
+    if (policy == "packed-balanced") balanced = seconds;
+    if (policy == "skrull") ours = seconds;
+  }
+  REQUIRE(ours <= balanced * (1.0 + 1e-12));
+}
+
+void check_random_policies(const std::string& stream, int rounds, double most_sequences, double most_ranks) {
+  Rng rng(7, stream);
+  const CostModel small(half_billion(), made_up_cluster());
+  const CostModel large(seven_billion(), made_up_cluster(), Recompute::full);
+  for (int round = 0; round < rounds; ++round) {
+    check_policies(random_request(rng, most_sequences, most_ranks), round % 2 == 0 ? small : large);
+  }
+}
+
+double milliseconds_of(const std::string& policy, const ScheduleRequest& request, const CostModel& cost) {
+  using Clock = std::chrono::steady_clock;
+  double best = 1e9;
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    const auto start = Clock::now();
+    make_plan(policy, request, cost);
+    best = std::min(best, std::chrono::duration<double, std::milli>(Clock::now() - start).count());
+  }
+  return best;
+}
+
+}  // namespace
+
+TEST_CASE("every policy: valid, deterministic, not below the bound; small requests") {
+  check_random_policies("small", 9000, 30.0, 12.0);
+}
+
+TEST_CASE("every policy: valid, deterministic, not below the bound; medium requests") {
+  check_random_policies("medium", 850, 200.0, 64.0);
+}
+
+TEST_CASE("every policy: valid, deterministic, not below the bound; large requests") {
+  check_random_policies("large", 150, 2000.0, 64.0);
+}
+
+TEST_CASE("planning time: 4096 sequences on 1024 ranks") {
+  const CostModel cost = half_billion_cost();
+  Rng rng(11, "planning time");
+  Sequences long_tail(4096);
+  for (auto& length : long_tail) {
+    length = std::min<std::int64_t>(131072, static_cast<std::int64_t>(200.0 / (1.0 - rng.uniform())));
+  }
+  // Many sequences just above and below the bucket: the rules of GDS and DACP fail for many counts of micro-batches.
+  Sequences near_the_bucket(4096);
+  for (auto& length : near_the_bucket) length = 14000 + static_cast<std::int64_t>(rng.below(20000));
+  for (const Topology topology :
+       {Topology{128, 8, 8}, Topology{8, 128, 8}, Topology{1, 1024, 8}, Topology{1024, 1, 8}}) {
+    for (const auto& lengths : {long_tail, near_the_bucket}) {
+      const std::int64_t most = *std::max_element(lengths.begin(), lengths.end());
+      const std::int64_t bucket = std::max<std::int64_t>(26000, largest_zigzag_shard(most, topology.context_parallel));
+      for (const std::string& policy : policy_names()) {
+        const double milliseconds = milliseconds_of(policy, {lengths, topology, bucket}, cost);
+        INFO(policy << " on " << topology.data_parallel << " x " << topology.context_parallel);
+        // One ring of 1024 ranks is beyond what the limit is for, but must stay usable.
+        CHECK(milliseconds < (topology.context_parallel == 1024 ? 3000.0 : 300.0));
+      }
+    }
+  }
+}
