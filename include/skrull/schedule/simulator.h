@@ -31,8 +31,8 @@
 //   within 1%  when all sequences of a micro-batch are on one ring, whatever the rounding of shards (in fact 0.1%).
 //   longer     when ranks of a ring differ in what is slow: a ring keeps its ranks together layer by layer, so it lasts
 //              the slowest forward plus the slowest backward. Rings that overlap pass on delays of their links.
-//              Plans of the policy skrull on batches with long tails: on 4 x 8 ranks 0.2% longer in the mean at most
-//              and 1.1% in the worst case; on 2 x 16, each replica over two nodes, 1.3% and 5.6%.
+//              Plans of the policy skrull for batches with long tails: on 4 x 8 ranks up to 0.2% longer in the mean and
+//              about 1% at worst; on 2 x 16, each replica over two nodes, about 1% in the mean and 6% at worst.
 //   shorter    when a rank has several rings and one's kernels hide another's hops.
 // It is never below lower_bound.
 
