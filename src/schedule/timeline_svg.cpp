@@ -118,6 +118,9 @@ class SvgTimeline {
   }
 
  private:
+  /// Number of a replica's rank among all ranks, as people see it.
+  std::size_t world_rank(std::size_t replica, std::size_t rank) const { return replica * ranks_ + rank; }
+
   double lanes_height() const { return static_cast<double>(ranks_) * canvas_.lane().height(); }
 
   std::string title() const {
@@ -184,13 +187,13 @@ class SvgTimeline {
 
   void draw_lane(std::size_t replica, std::size_t rank, double top) {
     canvas_.out("<g class=\"lane\">\n");
-    canvas_.lane_name(left_margin, top, rank);
+    canvas_.lane_name(left_margin, top, world_rank(replica, rank));
     double drawn = 0.0;
     for (std::size_t index = 0; index < simulation_.micro_batches[replica].size(); ++index) {
       const SimulatedMicroBatch& micro_batch = simulation_.micro_batches[replica][index];
       const SimulatedRank& simulated = micro_batch.ranks[rank];
       if (micro_batch.empty) continue;
-      const std::string where = fmt::format("replica {}, rank {}, micro-batch {}", replica, rank, index);
+      const std::string where = fmt::format("rank {}, micro-batch {}", world_rank(replica, rank), index);
       canvas_.bar(Bar::idle, scale_, drawn, simulated.begin, top, where);
       if (!spans_.empty()) {
         canvas_.kernels(lane_of(spans_, replica, index, rank), scale_, simulated.begin, simulated.end, top, where);
@@ -199,7 +202,7 @@ class SvgTimeline {
       }
       drawn = simulated.end;
     }
-    const std::string where = fmt::format("replica {}, rank {}", replica, rank);
+    const std::string where = fmt::format("rank {}", world_rank(replica, rank));
     canvas_.bar(Bar::idle, scale_, drawn, simulation_.schedule_seconds, top, where);
     canvas_.bar(Bar::gradient_sync, scale_, simulation_.schedule_seconds, simulation_.step_seconds, top, where);
     canvas_.out("</g>\n");
@@ -225,7 +228,8 @@ class SvgTimeline {
     canvas_.out(
         "<g class=\"close-up\">\n<text class=\"replica\" x=\"{}\" y=\"{:.1f}\">Close-up: replica {}, "
         "micro-batch {}, while rank {} is in layer {}</text>\n",
-        left_margin, top + 24.0, close_up.replica, close_up.micro_batch, close_up.rank, close_up.layer);
+        left_margin, top + 24.0, close_up.replica, close_up.micro_batch, world_rank(close_up.replica, close_up.rank),
+        close_up.layer);
     const double pixels_per_second = (plot_width - close_up_gap) / close_up.seconds();
     const double forward_width = (close_up.forward_end - close_up.forward_begin) * pixels_per_second;
     draw_window(close_up, "forward", {left_margin, close_up.forward_begin, pixels_per_second}, close_up.forward_end,
@@ -235,7 +239,8 @@ class SvgTimeline {
                 {left_margin + forward_width + close_up_gap, close_up.backward_begin, pixels_per_second},
                 close_up.backward_end, top);
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
-      canvas_.lane_name(left_margin, top + close_up_header + static_cast<double>(rank) * canvas_.lane().height(), rank);
+      canvas_.lane_name(left_margin, top + close_up_header + static_cast<double>(rank) * canvas_.lane().height(),
+                        world_rank(close_up.replica, rank));
     }
     canvas_.out("</g>\n");
   }
@@ -250,7 +255,7 @@ class SvgTimeline {
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
       canvas_.kernels(lane_of(close_up.spans, close_up.replica, close_up.micro_batch, rank), scale, scale.from, end,
                       lanes + static_cast<double>(rank) * canvas_.lane().height(),
-                      fmt::format("replica {}, rank {}, micro-batch {}", close_up.replica, rank, close_up.micro_batch));
+                      fmt::format("rank {}, micro-batch {}", world_rank(close_up.replica, rank), close_up.micro_batch));
     }
   }
 
