@@ -78,7 +78,7 @@ void ReplicaPlayer::layer_forward() {
     const RingKernels& ring = kernels_.rings[index];
     for (std::size_t step = 1; step < ring.ranks.size(); ++step) {
       std::fill_n(ready_.begin(), ring.ranks.size(), 0.0);
-      hop(index, step, ring.hop_forward);
+      hop(index, step, ring.hops.forward);
       for (std::size_t position = 0; position < ring.ranks.size(); ++position) {
         const auto rank = static_cast<std::size_t>(ring.ranks[position]);
         compute_[rank] = std::max(compute_[rank], arrived_[position]);
@@ -119,7 +119,7 @@ void ReplicaPlayer::ring_backward(std::size_t index) {
     std::vector<double>& ends = step_ends_[step % 2][index];
     std::copy(ends.begin(), ends.end(), ready_.begin());
     if (step == 1) std::fill_n(ready_.begin(), size, 0.0);
-    hop(index, step, ring.hop_backward);
+    hop(index, step, ring.hops.backward);
     for (std::size_t position = 0; position < size; ++position) {
       const auto rank = static_cast<std::size_t>(ring.ranks[position]);
       wait_usefully(rank, arrived_[position]);
@@ -129,7 +129,7 @@ void ReplicaPlayer::ring_backward(std::size_t index) {
   }
   const std::vector<double>& ends = step_ends_[(size - 1) % 2][index];
   std::copy(ends.begin(), ends.end(), ready_.begin());
-  hop(index, size, ring.hop_home);
+  hop(index, size, ring.hops.homeward);
   for (std::size_t position = 0; position < size; ++position) {
     double& home = home_[static_cast<std::size_t>(ring.ranks[position])];
     home = std::max(home, arrived_[position]);

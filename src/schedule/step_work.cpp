@@ -20,17 +20,13 @@ RingKernels ring_kernels(const std::vector<int>& ranks, const std::vector<std::i
     for (std::size_t position = 0; position < ranks.size(); ++position) sum[position] += attention[position];
     bytes += cost.hop_bytes(length, size);
   }
+  ring.hops = cost.ring_hops(size, bytes, ring_link(ranks, replica, plan.topology));
   // The zigzag gives every step the same number of query-key pairs: a ring's kernels divide evenly into its steps.
-  const LayerOverhead& overhead = cost.profile().overhead;
   for (const double forward : sum) {
-    ring.step_forward.push_back(forward / size + overhead.ring_step_forward_s);
-    ring.step_backward.push_back(CostFactors::backward_attention * forward / size + overhead.ring_step_backward_s);
+    const RingTime time = cost.ring_time(ring.hops, forward);
+    ring.step_forward.push_back(time.compute_forward / size);
+    ring.step_backward.push_back(time.compute_backward / size);
   }
-  const bool in_node = ring_link(ranks, replica, plan.topology) == Link::intra_node;
-  const LinkRate& link = in_node ? cost.profile().intra_node : cost.profile().inter_node;
-  ring.hop_forward = link.seconds(bytes);
-  ring.hop_backward = link.seconds(CostFactors::backward_hop * bytes);
-  ring.hop_home = link.seconds(CostFactors::homeward_hop * bytes);
   return ring;
 }
 

@@ -31,9 +31,7 @@ struct RingKernels {
   std::vector<std::int64_t> sequences;
   std::vector<double> step_forward;   ///< [position]
   std::vector<double> step_backward;  ///< [position]
-  double hop_forward = 0.0;           ///< K and V
-  double hop_backward = 0.0;          ///< K, V, dK and dV
-  double hop_home = 0.0;              ///< dK and dV
+  RingHops hops;
 };
 
 struct MicroBatchKernels {

@@ -22,10 +22,12 @@ constexpr double close_up_gap = 40.0;  ///< between forward and backward
 /// Of one pass over a layer, from which on kernels are drawn one by one.
 constexpr double detailed_pass_width = 40.0;
 
-/// One layer of one micro-batch, drawn kernel by kernel where the picture of the step is too coarse for it.
+/// The time in which one rank goes through one layer, drawn kernel by kernel where the picture of the step is too
+/// coarse for it.
 struct CloseUp {
   std::size_t replica = 0;
   std::size_t micro_batch = 0;
+  std::size_t rank = 0;
   std::int32_t layer = 0;
   std::vector<Span> spans;  ///< by lane
   double forward_begin = 0.0;
@@ -36,7 +38,21 @@ struct CloseUp {
   double seconds() const { return forward_end - forward_begin + backward_end - backward_begin; }
 };
 
-/// The middle layer of the longest micro-batch, of those with rings if there are any.
+/// The rank of a micro-batch that ends last, of those in rings if there are any.
+std::size_t last_rank(const SimulatedMicroBatch& micro_batch) {
+  std::vector<bool> in_ring(micro_batch.ranks.size());
+  for (const SimulatedRing& ring : micro_batch.rings) {
+    for (const int rank : ring.ranks) in_ring[static_cast<std::size_t>(rank)] = true;
+  }
+  std::size_t last = 0;
+  for (std::size_t rank = 1; rank < in_ring.size(); ++rank) {
+    const auto key = [&](std::size_t r) { return std::pair<bool, double>{in_ring[r], micro_batch.ranks[r].end}; };
+    if (key(rank) > key(last)) last = rank;
+  }
+  return last;
+}
+
+/// The middle layer on the slowest rank of the longest micro-batch, of those with rings if there are any.
 std::optional<CloseUp> choose_close_up(const Simulation& simulation) {
   CloseUp result;
   std::pair<bool, double> longest{false, 0.0};
@@ -48,6 +64,7 @@ std::optional<CloseUp> choose_close_up(const Simulation& simulation) {
       longest = key;
       result.replica = replica;
       result.micro_batch = index;
+      result.rank = last_rank(micro_batch);
     }
   }
   result.layer = static_cast<std::int32_t>(simulation.layers / 2);
@@ -55,6 +72,7 @@ std::optional<CloseUp> choose_close_up(const Simulation& simulation) {
     if (static_cast<std::size_t>(span.replica) != result.replica) continue;
     if (static_cast<std::size_t>(span.micro_batch) != result.micro_batch) continue;
     result.spans.push_back(span);
+    if (static_cast<std::size_t>(span.rank) != result.rank) continue;
     if (span.pass == Pass::head || span.layer != result.layer) continue;
     const bool forward = span.pass == Pass::forward;
     double& begin = forward ? result.forward_begin : result.backward_begin;
@@ -100,6 +118,9 @@ class SvgTimeline {
   }
 
  private:
+  /// Number of a replica's rank among all ranks, as people see it.
+  std::size_t world_rank(std::size_t replica, std::size_t rank) const { return replica * ranks_ + rank; }
+
   double lanes_height() const { return static_cast<double>(ranks_) * canvas_.lane().height(); }
 
   std::string title() const {
@@ -166,13 +187,13 @@ class SvgTimeline {
 
   void draw_lane(std::size_t replica, std::size_t rank, double top) {
     canvas_.out("<g class=\"lane\">\n");
-    canvas_.lane_name(left_margin, top, rank);
+    canvas_.lane_name(left_margin, top, world_rank(replica, rank));
     double drawn = 0.0;
     for (std::size_t index = 0; index < simulation_.micro_batches[replica].size(); ++index) {
       const SimulatedMicroBatch& micro_batch = simulation_.micro_batches[replica][index];
       const SimulatedRank& simulated = micro_batch.ranks[rank];
       if (micro_batch.empty) continue;
-      const std::string where = fmt::format("replica {}, rank {}, micro-batch {}", replica, rank, index);
+      const std::string where = fmt::format("rank {}, micro-batch {}", world_rank(replica, rank), index);
       canvas_.bar(Bar::idle, scale_, drawn, simulated.begin, top, where);
       if (!spans_.empty()) {
         canvas_.kernels(lane_of(spans_, replica, index, rank), scale_, simulated.begin, simulated.end, top, where);
@@ -181,7 +202,7 @@ class SvgTimeline {
       }
       drawn = simulated.end;
     }
-    const std::string where = fmt::format("replica {}, rank {}", replica, rank);
+    const std::string where = fmt::format("rank {}", world_rank(replica, rank));
     canvas_.bar(Bar::idle, scale_, drawn, simulation_.schedule_seconds, top, where);
     canvas_.bar(Bar::gradient_sync, scale_, simulation_.schedule_seconds, simulation_.step_seconds, top, where);
     canvas_.out("</g>\n");
@@ -205,9 +226,10 @@ class SvgTimeline {
 
   void draw_close_up(const CloseUp& close_up, double top) {
     canvas_.out(
-        "<g class=\"close-up\">\n<text class=\"replica\" x=\"{}\" y=\"{:.1f}\">Close-up: layer {} of replica {}, "
-        "micro-batch {}</text>\n",
-        left_margin, top + 24.0, close_up.layer, close_up.replica, close_up.micro_batch);
+        "<g class=\"close-up\">\n<text class=\"replica\" x=\"{}\" y=\"{:.1f}\">Close-up: replica {}, "
+        "micro-batch {}, while rank {} is in layer {}</text>\n",
+        left_margin, top + 24.0, close_up.replica, close_up.micro_batch, world_rank(close_up.replica, close_up.rank),
+        close_up.layer);
     const double pixels_per_second = (plot_width - close_up_gap) / close_up.seconds();
     const double forward_width = (close_up.forward_end - close_up.forward_begin) * pixels_per_second;
     draw_window(close_up, "forward", {left_margin, close_up.forward_begin, pixels_per_second}, close_up.forward_end,
@@ -217,7 +239,8 @@ class SvgTimeline {
                 {left_margin + forward_width + close_up_gap, close_up.backward_begin, pixels_per_second},
                 close_up.backward_end, top);
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
-      canvas_.lane_name(left_margin, top + close_up_header + static_cast<double>(rank) * canvas_.lane().height(), rank);
+      canvas_.lane_name(left_margin, top + close_up_header + static_cast<double>(rank) * canvas_.lane().height(),
+                        world_rank(close_up.replica, rank));
     }
     canvas_.out("</g>\n");
   }
@@ -232,7 +255,7 @@ class SvgTimeline {
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
       canvas_.kernels(lane_of(close_up.spans, close_up.replica, close_up.micro_batch, rank), scale, scale.from, end,
                       lanes + static_cast<double>(rank) * canvas_.lane().height(),
-                      fmt::format("replica {}, rank {}, micro-batch {}", close_up.replica, rank, close_up.micro_batch));
+                      fmt::format("rank {}, micro-batch {}", world_rank(close_up.replica, rank), close_up.micro_batch));
     }
   }
 

@@ -6,7 +6,9 @@
 #include <cmath>
 #include <iterator>
 #include <span>
+#include <string>
 #include <tuple>
+#include <vector>
 
 #include "skrull/core/error.h"
 #include "skrull/schedule/timeline.h"
@@ -93,13 +95,18 @@ class TraceWriter {
     for (std::int64_t replica = 0; replica < replicas; ++replica) {
       name_process(replica, fmt::format("replica {}", replica));
       for (std::int32_t rank = 0; rank < plan_.topology.context_parallel; ++rank) {
-        name_thread(replica, compute_thread(rank), fmt::format("rank {}", rank));
-        name_thread(replica, communication_thread(rank), fmt::format("rank {} hops", rank));
+        name_thread(replica, compute_thread(rank), fmt::format("rank {}", world_rank(replica, rank)));
+        name_thread(replica, communication_thread(rank), fmt::format("rank {} hops", world_rank(replica, rank)));
       }
     }
     if (simulation_.collectives.empty()) return;
     name_process(replicas, "all ranks");
     name_thread(replicas, 0, "collectives");
+  }
+
+  /// Number of a replica's rank among all ranks, as people see it.
+  std::int64_t world_rank(std::int64_t replica, std::int64_t rank) const {
+    return replica * plan_.topology.context_parallel + rank;
   }
 
   std::int64_t length_of(std::int64_t sequence) const { return plan_.lengths[static_cast<std::size_t>(sequence)]; }
@@ -167,8 +174,10 @@ class TraceWriter {
       const SimulatedRing& ring =
           simulation_.micro_batches[replica][micro_batch].rings[static_cast<std::size_t>(span.ring)];
       const bool home = static_cast<std::size_t>(span.step) == ring.ranks.size();
-      name = home ? fmt::format("{} home, ring {}", name_of(span.activity), fmt::join(ring.ranks, "-"))
-                  : fmt::format("{} {}, ring {}", name_of(span.activity), span.step, fmt::join(ring.ranks, "-"));
+      std::vector<std::int64_t> ranks;
+      for (const int rank : ring.ranks) ranks.push_back(world_rank(span.replica, rank));
+      const std::string step = home ? "home" : std::to_string(span.step);
+      name = fmt::format("{} {}, ring {}", name_of(span.activity), step, fmt::join(ranks, "-"));
       arguments = fmt::format("{},{}", arguments, sequence_arguments(ring.sequences));
     } else if (span.activity == Activity::local_attention) {
       const auto& local = plan_.micro_batches[replica][micro_batch].local[static_cast<std::size_t>(span.rank)];

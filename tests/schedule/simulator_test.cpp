@@ -365,6 +365,32 @@ TEST_CASE("every sequence over all ranks: within 0.1% of the closed form") {
   }
 }
 
+TEST_CASE("every policy on lengths with a long tail: the closed form holds on average, the bound always") {
+  const CostModel cost = qwen_cost();
+  for (const std::string& policy : policy_names()) {
+    Rng rng(6, "simulator");
+    double sum = 0.0;
+    constexpr int rounds = 10;
+    for (int round = 0; round < rounds; ++round) {
+      ScheduleRequest request{{}, {2, 8, 8}, 26000};
+      request.lengths.resize(100);
+      for (auto& length : request.lengths) {
+        length = static_cast<std::int64_t>(std::min(150000.0, 400.0 / std::pow(1.0 - rng.uniform(), 1.1)));
+      }
+      const Plan plan = make_plan(policy, request, cost);
+      const double simulated = simulate_step(plan, cost).schedule_seconds;
+      const double difference = relative(simulated, evaluate_plan(plan, cost).schedule_seconds);
+      INFO(policy << " round " << round << ": " << 100.0 * difference << "%");
+      CHECK(difference > -0.01);
+      CHECK(difference < 0.05);
+      CHECK(simulated >= lower_bound(request, cost).seconds * (1.0 - 1e-12));
+      sum += difference;
+    }
+    INFO(policy << ": mean " << 100.0 * sum / rounds << "%");
+    CHECK(std::abs(sum / rounds) < 0.01);
+  }
+}
+
 TEST_CASE("random plans: never below the bound, spans fit, time for every kernel, same result again") {
   Rng rng(4, "simulator");
   double least = 0.0;

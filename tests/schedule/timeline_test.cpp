@@ -174,12 +174,15 @@ TEST_CASE("SVG of a step: by kind, with a close-up") {
     // One boundary for each micro-batch that is not empty, straight through its replica.
     CHECK(count(svg, "class=\"boundary\"") == 3);
     CHECK(count(svg, ">replica 1</text>") == 1);
+    // Ranks are numbered over all replicas; those of the close-up come twice.
+    CHECK(count(svg, ">rank 3</text>") == 1);
+    CHECK(count(svg, ">rank 4</text>") == 2);
     CHECK(count(svg, ">micro-batch 1</text>") == 1);
     CHECK(svg.find("<script") == std::string::npos);
     // Of the longest micro-batch with rings; both windows together are as wide as the plot without the gap.
     const std::vector<std::string> close_up = groups(svg, "close-up");
     REQUIRE(close_up.size() == 1);
-    CHECK(close_up[0].find("Close-up: layer 12 of replica 1, micro-batch 0") != std::string::npos);
+    CHECK(close_up[0].find("Close-up: replica 1, micro-batch 0, while rank 7 is in layer 12") != std::string::npos);
     double width = 0.0;
     for (const Rectangle& rectangle : rectangles(close_up[0]))
       width += rectangle.css_class == "hop" ? 0.0 : rectangle.width;
@@ -293,6 +296,9 @@ TEST_CASE("trace: every kernel and hop on the thread of its stream") {
   CHECK(ring.at("args").at("layer") == 0);
   CHECK(named("local attention").at("args").at("sequences") == Json{2, 3});
   CHECK(threads.at({2, 0})[0].at("name") == "gather layer 0");
+  const auto& hops = threads.at({1, 1});
+  CHECK(std::count_if(hops.begin(), hops.end(),
+                      [](const Json& event) { return event.at("name") == "hop home, ring 4-5-6-7"; }) == 24);
 }
 
 TEST_CASE("trace: layers without detail are one slice of a pass") {

@@ -31,8 +31,8 @@
 //   within 1%  when all sequences of a micro-batch are on one ring, whatever the rounding of shards (in fact 0.1%).
 //   longer     when ranks of a ring differ in what is slow: a ring keeps its ranks together layer by layer, so it lasts
 //              the slowest forward plus the slowest backward. Rings that overlap pass on delays of their links.
-//              Balanced plans with rings of all sizes on 4 x 8 ranks: mean below 0.6%, at most 3%; on 2 x 16, each
-//              replica over two nodes, mean 1.4%, at most 6.4%.
+//              Plans of the policy skrull for batches with long tails: on 4 x 8 ranks up to 0.2% longer in the mean and
+//              about 1% at worst; on 2 x 16, each replica over two nodes, about 1% in the mean and 6% at worst.
 //   shorter    when a rank has several rings and one's kernels hide another's hops.
 // It is never below lower_bound.
 

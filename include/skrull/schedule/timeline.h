@@ -7,11 +7,12 @@
 
 namespace skrull {
 
-/// One lane per rank, grouped by replica, micro-batch boundaries marked; black, white and greys, no script; what a bar
-/// is and how long shows when it is pointed at. Where a pass over a layer is wide enough to be seen, every kernel and
-/// hop is drawn where it happens. Otherwise a micro-batch of a rank is one bar of all its time by kind: fixed costs and
-/// matrix products, local and ring attention, waiting, with the hops in a strip below; and under the lanes comes a
-/// close-up of one layer, forward and backward, of the longest micro-batch. Both kinds of detail need recorded spans.
+/// One lane per rank (numbered over all replicas), grouped by replica, micro-batch boundaries marked; black, white and
+/// greys, no script; what a bar is and how long shows when it is pointed at. Where a pass over a layer is wide enough
+/// to be seen, every kernel and hop is drawn where it happens. Otherwise a micro-batch of a rank is one bar of all its
+/// time by kind: fixed costs and matrix products, local and ring attention, waiting, with the hops in a strip below;
+/// and under the lanes comes a close-up of the time in which the slowest rank of the longest micro-batch goes through
+/// one layer, forward and backward. Both kinds of detail need recorded spans.
 std::string timeline_svg(const Simulation& simulation, const Plan& plan);
 
 struct TraceOptions {
