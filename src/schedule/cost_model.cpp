@@ -163,8 +163,11 @@ double CostModel::seconds_alone(std::int64_t length, int ring_size, Link link) c
 
 double CostModel::flops(std::int64_t tokens, std::int64_t causal_area) const {
   const auto t = static_cast<double>(tokens);
+  // Without causal halving every query meets every key: S^2 = 2 S(S+1)/2 - S, over all shards of a sequence as well.
+  const auto area = static_cast<double>(causal_area);
+  const double pairs = flops_ == FlopsModel::paper ? 2.0 * area - t : area;
   return layers_ * ((forward_passes_ + backward_linear) * linear_flops_ * t +
-                    (forward_passes_ + backward_attention) * attention_flops_ * static_cast<double>(causal_area)) +
+                    (forward_passes_ + backward_attention) * attention_flops_ * pairs) +
          (1.0 + backward_linear) * model_.head_flops_per_token() * t;
 }
 

@@ -129,6 +129,22 @@ TEST_CASE("plans cost what the independent checker says") {
   }
 }
 
+TEST_CASE("the paper's FLOPs: an MLP of 8h/3, no causal halving") {
+  const Json& golden = goldens().at("plans").at(1);
+  const ModelShape model = model_of(golden.at("plan").at("model"));
+  const CostModel cost(model, profile_of(golden), Recompute::selective, FlopsModel::paper);
+  const auto h = static_cast<double>(model.hidden_size);
+  const auto h_kv = static_cast<double>(model.num_key_value_heads * model.head_dim);
+  const double length = 5000.0;
+  const double layer = 3.0 * (20.0 * h * h + 4.0 * h * h_kv) * length + 3.5 * 4.0 * h * length * length;
+  const double head = 3.0 * 2.0 * h * static_cast<double>(model.vocab_size) * length;
+  const double expected = static_cast<double>(model.num_layers) * layer + head;
+  CHECK(same(cost.flops(5000, causal_area(5000)), expected));
+  double shards = 0.0;
+  for (int i = 0; i < 3; ++i) shards += cost.flops(zigzag_shard_length(5000, 3, i), zigzag_causal_area(5000, 3, i));
+  CHECK(same(shards, expected));
+}
+
 TEST_CASE("lower bounds are the independent checker's, whatever gives them") {
   std::map<std::string, int> reasons;
   for (const Json& golden : goldens().at("bounds")) {
