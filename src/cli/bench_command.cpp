@@ -95,8 +95,12 @@ OrderedJson ops_result(Device& device, const BenchArguments& arguments, const Be
 }  // namespace
 
 int bench(const Arguments& arguments) {
+  if (!arguments.empty() && arguments.front() == "schedule") {
+    return bench_schedule({arguments.begin() + 1, arguments.end()});
+  }
   CLI::App app(
-      "Measures this machine: a whole training step, attention, or every operation, beside its matrix products.",
+      "Measures this machine: a whole training step, attention, or every operation, beside its matrix products.\nOr "
+      "`skrull bench schedule`: the scheduling policies (it has options of its own).",
       "skrull bench");
   BenchArguments parsed;
   app.option_defaults()->always_capture_default();

@@ -29,5 +29,6 @@ int tokenize(const Arguments& arguments);
 int render(const Arguments& arguments);
 int config(const Arguments& arguments);
 int bench(const Arguments& arguments);
+int bench_schedule(const Arguments& arguments);  ///< skrull bench schedule
 
 }  // namespace skrull::cli

@@ -112,10 +112,14 @@ GlobalBatch Loader::global_batch(std::int64_t step) {
   return describe_batch(*store_, std::move(chosen), options_.weighting);
 }
 
+Plan Loader::plan(const GlobalBatch& batch) const {
+  return make_plan(options_.policy, {batch.lengths, options_.topology, options_.bucket_tokens}, *options_.cost,
+                   options_.search);
+}
+
 StepBatches Loader::step(std::int64_t step) {
   GlobalBatch batch = global_batch(step);
-  Plan plan = make_plan(options_.policy, {batch.lengths, options_.topology, options_.bucket_tokens}, *options_.cost,
-                        options_.search);
+  Plan plan = this->plan(batch);
   const int context_parallel = options_.topology.context_parallel;
   return {*store_, std::move(batch), std::move(plan), options_.rank / context_parallel,
           options_.rank % context_parallel};
@@ -134,6 +138,7 @@ LoaderOptions evaluation_options(const LoaderOptions& training, const TokenStore
   options.global_batch_size = std::max<std::int64_t>(topology.data_parallel, std::llround(batch_tokens / mean_length));
   options.order = DataOrder::sequential;
   options.weighting = LossWeighting::sum;
+  options.search.budget_ms = 0.0;  // every rank plans for itself: all must find the same
   return options;
 }
 

@@ -34,10 +34,14 @@ class Comparison {
     sum.hidden_share = 0.0;
     std::size_t sequences = 0;
     std::int64_t distributed = 0;
+    std::vector<double> scheduling;
     for (std::size_t i = 0; i < batches.size(); ++i) {
       sequences += batches[i].size();
-      add_batch(sum, request(batches[i]), bounds[i], distributed);
+      scheduling.push_back(add_batch(sum, request(batches[i]), bounds[i], distributed));
     }
+    std::nth_element(scheduling.begin(), scheduling.begin() + static_cast<std::ptrdiff_t>(scheduling.size() / 2),
+                     scheduling.end());
+    sum.median_scheduling = scheduling[scheduling.size() / 2];
     const auto count = static_cast<double>(batches.size());
     for (double* mean : {&sum.schedule_seconds, &sum.step_seconds, &sum.mean_gap, &sum.micro_batches, &sum.hidden_share,
                          &sum.scheduling_seconds}) {
@@ -48,7 +52,8 @@ class Comparison {
   }
 
  private:
-  void add_batch(PolicySummary& sum, const ScheduleRequest& request, double bound, std::int64_t& distributed) const {
+  /// Returns the seconds to make the plan.
+  double add_batch(PolicySummary& sum, const ScheduleRequest& request, double bound, std::int64_t& distributed) const {
     using Clock = std::chrono::steady_clock;
     const auto start = Clock::now();
     const Plan plan = make_plan(sum.policy, request, cost_, search_);
@@ -68,6 +73,7 @@ class Comparison {
       sum.micro_batches += static_cast<double>(
           std::count_if(replica.begin(), replica.end(), [](double seconds) { return seconds > 0.0; }));
     }
+    return scheduling;
   }
 
   const Topology& topology_;

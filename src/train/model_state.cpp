@@ -6,6 +6,7 @@
 
 #include "skrull/core/error.h"
 #include "skrull/data/tokenizer.h"
+#include "skrull/schedule/memory_model.h"
 #include "skrull/train/scheduling.h"
 
 namespace skrull {
@@ -58,9 +59,25 @@ void ModelState::export_model(const TrainConfig& config, const EndOfTurn& end_of
   });
 }
 
-std::int64_t resolve_bucket_tokens(const TrainConfig& config, const Datasets& data, std::int64_t global_batch_size) {
+std::int64_t tokens_that_fit(const TrainConfig& config, const Qwen2Config& model, RankSession& rank) {
+  MemoryOptions options;
+  options.compute_dtype = config.compute_dtype;
+  options.recompute = recompute_of(config);
+  options.tied_head = model.tie_word_embeddings;
+  options.loss_chunk_tokens = config.loss_chunk_tokens;
+  const MemoryModel memory(model.shape(), options);
+  // Ranks of a node share what is free; the training state is there already.
+  const std::int64_t ranks = std::min(rank.grid().world_size(), rank.topology().ranks_per_node);
+  const FixedBytes& fixed = memory.fixed();
+  const std::int64_t state = fixed.parameters + fixed.gradients + fixed.optimizer_state;
+  return memory.most_tokens(rank.device().free_bytes() / ranks + state);
+}
+
+std::int64_t resolve_bucket_tokens(const TrainConfig& config, const Datasets& data, std::int64_t global_batch_size,
+                                   std::int64_t tokens_in_memory) {
   const std::int64_t longest = std::max(longest_sample(data.train), longest_sample(data.eval));
-  const std::int64_t bucket = config.bucket_tokens.value_or(std::max(longest, least_automatic_bucket));
+  const std::int64_t automatic = std::max(longest, std::min(least_automatic_bucket, tokens_in_memory));
+  const std::int64_t bucket = config.bucket_tokens.value_or(automatic);
   const std::int64_t fullest =
       std::max(fullest_batch(data.train, global_batch_size), fullest_batch(data.eval, data.eval.size()));
   return std::min(bucket, fullest);

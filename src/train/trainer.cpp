@@ -22,6 +22,7 @@
 #include "skrull/train/run_folder.h"
 #include "skrull/train/scheduling.h"
 #include "skrull/train/step.h"
+#include "skrull/train/step_planner.h"
 
 namespace skrull {
 namespace {
@@ -39,14 +40,14 @@ class TrainingRun {
   TrainSummary run();
 
  private:
-  void plan_steps();
+  void plan_steps(std::int64_t tokens_in_memory);
   void report_start();
   StepMetrics run_one_step(std::int64_t step);
   void count_skipped(const StepMetrics& metrics);
   void evaluate_after(std::int64_t step);
   void save(const std::function<void(const WriteFolder&)>& place);
   double epochs_after(std::int64_t steps) const {
-    return static_cast<double>(steps) / static_cast<double>(loader_->steps_per_epoch());
+    return static_cast<double>(steps) / static_cast<double>(steps_per_epoch_);
   }
 
   const TrainConfig& config_;
@@ -57,7 +58,8 @@ class TrainingRun {
   std::unique_ptr<ModelState> model_state_;
   Datasets data_;
   LoaderOptions loader_options_;
-  std::unique_ptr<Loader> loader_;
+  std::unique_ptr<StepPlanner> planner_;
+  std::int64_t steps_per_epoch_ = 1;
   LearningRatePlan learning_rates_;
   std::unique_ptr<Transformer> model_;
   std::unique_ptr<LocalAttention> attention_;
@@ -79,8 +81,10 @@ TrainingRun::TrainingRun(const TrainConfig& config, const MpiSession& session)
   });
   const std::int64_t vocab_size = model_state_->config().vocab_size;
   data_ = load_datasets(config_, encoder_.get(), vocab_size, folder_.cache_folder(), control_);
+  // The rank with the least memory decides.
+  const std::int64_t tokens_in_memory = -control_.max(-tokens_that_fit(config_, model_state_->config(), rank_));
   control_.run_together([&] {
-    plan_steps();
+    plan_steps(tokens_in_memory);
     const TransformerOptions options = transformer_options(config_, loader_options_.bucket_tokens, true);
     model_ = std::make_unique<Transformer>(model_state_->config(), options, rank_.device());
     attention_ = std::make_unique<LocalAttention>(attention_shape(model_state_->config()), options.max_tokens, true,
@@ -97,14 +101,14 @@ TrainingRun::TrainingRun(const TrainConfig& config, const MpiSession& session)
 }
 
 /// The loader, the number of steps and the learning rates.
-void TrainingRun::plan_steps() {
+void TrainingRun::plan_steps(std::int64_t tokens_in_memory) {
   const std::int64_t global_batch_size = resolve_global_batch_size(config_, rank_.grid().data_parallel);
   loader_options_.topology = rank_.topology();
   loader_options_.rank = rank_.grid().rank();
   loader_options_.policy = std::string(name_of(config_.scheduler.policy));
   loader_options_.cost = make_cost_model(config_, model_state_->config());
   loader_options_.search = search_options(config_);
-  loader_options_.bucket_tokens = resolve_bucket_tokens(config_, data_, global_batch_size);
+  loader_options_.bucket_tokens = resolve_bucket_tokens(config_, data_, global_batch_size, tokens_in_memory);
   loader_options_.global_batch_size = global_batch_size;
   loader_options_.order = config_.data_order;
   loader_options_.weighting = weighting_of(config_.loss_reduction);
@@ -114,8 +118,9 @@ void TrainingRun::plan_steps() {
     check_bucket_tokens(*dataset->store, dataset->samples, loader_options_.bucket_tokens,
                         rank_.grid().context_parallel);
   }
-  loader_ = std::make_unique<Loader>(*data_.train.store, data_.train.samples, loader_options_);
-  summary_.steps = total_steps(loader_->steps_per_epoch(), config_.num_train_epochs, config_.max_steps);
+  steps_per_epoch_ = steps_per_epoch(data_.train.size(), global_batch_size);
+  summary_.steps = total_steps(steps_per_epoch_, config_.num_train_epochs, config_.max_steps);
+  planner_ = std::make_unique<StepPlanner>(data_.train, loader_options_, summary_.steps, control_);
   learning_rates_ = plan_learning_rate(config_, summary_.steps);
 }
 
@@ -131,8 +136,8 @@ void TrainingRun::report_start() {
     log::info("evaluation data: {}", describe_lengths(measure_lengths(*data_.eval.store, data_.eval.samples)));
   }
   log::info("plan: {} steps of {} sequences ({} per epoch), policy {}, at most {} tokens per micro-batch",
-            format_count(summary_.steps), loader_options_.global_batch_size, loader_->steps_per_epoch(),
-            loader_options_.policy, format_count(loader_options_.bucket_tokens));
+            format_count(summary_.steps), loader_options_.global_batch_size, steps_per_epoch_, loader_options_.policy,
+            format_count(loader_options_.bucket_tokens));
   log::info("learning rate: {} to {:.2e}, {} warm-up steps; gradient clipping {}", name_of(learning_rates_.schedule),
             learning_rates_.peak, learning_rates_.warmup_steps,
             config_.max_grad_norm > 0 ? fmt::format("at norm {}", config_.max_grad_norm) : "off");
@@ -169,7 +174,7 @@ TrainSummary TrainingRun::run() {
 
 StepMetrics TrainingRun::run_one_step(std::int64_t step) {
   const Clock::time_point begin = Clock::now();
-  const StepBatches batches = loader_->step(step - 1);
+  const StepBatches batches = planner_->step(step - 1);
   StepMetrics metrics;
   metrics.step = step;
   metrics.epoch = epochs_after(step);
@@ -261,7 +266,7 @@ EvalResult evaluate(const TrainConfig& config, const MpiSession& session) {
     options.policy = std::string(name_of(config.scheduler.policy));
     options.cost = make_cost_model(config, state->config());
     options.search = search_options(config);
-    options.bucket_tokens = resolve_bucket_tokens(config, data, data.eval.size());
+    options.bucket_tokens = resolve_bucket_tokens(config, data, data.eval.size(), INT64_MAX);
     check_bucket_tokens(*data.eval.store, data.eval.samples, options.bucket_tokens, rank.grid().context_parallel);
     const TransformerOptions model_options = transformer_options(config, options.bucket_tokens, false);
     model = std::make_unique<Transformer>(state->config(), model_options, rank.device());

@@ -30,6 +30,7 @@ TEST_CASE("every kind of value is read from JSON") {
   expected.compute_dtype = DType::bfloat16;
   expected.gradient_checkpointing = GradientCheckpointing::full;
   expected.overwrite_output_dir = true;
+  expected.scheduler.policy = SchedulingPolicy::packed;
   expected.bucket_tokens = 8192;
   expected.save_dtype = DType::float32;
   expected.global_batch_size = 64;

@@ -22,6 +22,7 @@ struct PolicySummary {
   double hidden_share = 1.0;        ///< of the rings' transfer time
   std::int64_t peak_tokens = 0;     ///< of a rank in a micro-batch, over all batches
   double scheduling_seconds = 0.0;  ///< to make a plan, on this machine
+  double median_scheduling = 0.0;
   double longest_scheduling = 0.0;  ///< seconds of one plan
 };
 

@@ -39,10 +39,16 @@ class ModelState {
   std::unique_ptr<TrainableParameters> parameters_;
 };
 
-/// Tokens that a micro-batch may hold on one rank: bucket_tokens, or for "auto" the longest sample, at least 4096.
+/// Tokens of a micro-batch for which this rank still has memory, by the memory model; called when the training state is
+/// allocated. May be less than 1.
+std::int64_t tokens_that_fit(const TrainConfig& config, const Qwen2Config& model, RankSession& rank);
+
+/// Tokens that a micro-batch may hold on one rank: bucket_tokens, or for "auto" the longest sample, at least 4096 where
+/// `tokens_in_memory`, the least of tokens_that_fit() over the ranks, allows it.
 /// Never more than a global batch of `global_batch_size` training sequences, or the evaluation data, can fill, so that
 /// memory is planned for what can happen.
-std::int64_t resolve_bucket_tokens(const TrainConfig& config, const Datasets& data, std::int64_t global_batch_size);
+std::int64_t resolve_bucket_tokens(const TrainConfig& config, const Datasets& data, std::int64_t global_batch_size,
+                                   std::int64_t tokens_in_memory);
 
 TransformerOptions transformer_options(const TrainConfig& config, std::int64_t max_tokens, bool training);
 
