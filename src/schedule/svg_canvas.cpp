@@ -152,10 +152,10 @@ void SvgCanvas::legend(double left, double top) {
   }
 }
 
-void SvgCanvas::axis(const TimeScale& scale, double seconds, double top, double bottom, int ticks) {
+void SvgCanvas::axis(const TimeScale& scale, double seconds, double top, double bottom, int ticks, double usual) {
   const double right = scale.x(scale.from + seconds);
   if (seconds > 0.0) {
-    const TimeUnit unit = unit_for(seconds);
+    const TimeUnit unit = unit_for(usual);
     const double distance = tick_distance(seconds, ticks);
     for (int tick = 0; tick * distance <= seconds * (1.0 + 1e-9); ++tick) {
       const double at = scale.x(scale.from + tick * distance);

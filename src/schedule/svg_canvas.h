@@ -85,8 +85,9 @@ class SvgCanvas {
   void close() { text_.append("</svg>\n"); }
   /// The meaning of bars, in one line at `top`.
   void legend(double left, double top);
-  /// A line below lanes from `top` to `bottom`, with ticks for `seconds` from the scale's start, and `ticks` of them.
-  void axis(const TimeScale& scale, double seconds, double top, double bottom, int ticks);
+  /// A line below lanes from `top` to `bottom` over `seconds` from the scale's start, about `ticks` ticks, in the unit
+  /// that suits times like `usual`.
+  void axis(const TimeScale& scale, double seconds, double top, double bottom, int ticks, double usual);
   void lane_name(double left, double top, std::size_t rank);
   /// A bar of a lane (a hop: below it) that tells where it is and how long when pointed at.
   void bar(Bar kind, const TimeScale& scale, double begin, double end, double top, std::string_view where);

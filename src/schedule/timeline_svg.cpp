@@ -92,7 +92,7 @@ class SvgTimeline {
     const double close_up_height = close_up_ ? close_up_header + lanes_height() + axis_height : 0.0;
     canvas_.open(left_margin + plot_width + right_margin, lanes_end + axis_height + close_up_height, title());
     draw_header();
-    canvas_.axis(scale_, simulation_.step_seconds, header_height, lanes_end, 12);
+    canvas_.axis(scale_, simulation_.step_seconds, header_height, lanes_end, 12, simulation_.step_seconds);
     for (std::size_t replica = 0; replica < simulation_.micro_batches.size(); ++replica) draw_replica(replica);
     if (close_up_) draw_close_up(*close_up_, lanes_end + axis_height);
     canvas_.close();
@@ -228,7 +228,7 @@ class SvgTimeline {
     const double width = (end - scale.from) * scale.pixels_per_second;
     canvas_.out("<text x=\"{:.2f}\" y=\"{:.1f}\">{}</text>\n", scale.left, lanes - 8.0, name);
     canvas_.axis(scale, end - scale.from, lanes - 4.0, lanes + lanes_height(),
-                 std::max(1, static_cast<int>(width / 90.0)));
+                 std::max(1, static_cast<int>(width / 90.0)), close_up.seconds());
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
       canvas_.kernels(lane_of(close_up.spans, close_up.replica, close_up.micro_batch, rank), scale, scale.from, end,
                       lanes + static_cast<double>(rank) * canvas_.lane().height(),

@@ -7,10 +7,11 @@
 
 namespace skrull {
 
-/// One lane per rank, grouped by replica, micro-batch boundaries marked; black, white and greys, no script. Where the
-/// layers are wide enough to be seen (and the simulation has recorded its spans) every kernel and hop is drawn where it
-/// happens; otherwise a micro-batch of a rank is drawn as one bar of all its time by kind: matrix products and fixed
-/// costs, then local and ring attention and waiting, the hops in a strip below them.
+/// One lane per rank, grouped by replica, micro-batch boundaries marked; black, white and greys, no script; what a bar
+/// is and how long shows when it is pointed at. Where a pass over a layer is wide enough to be seen, every kernel and
+/// hop is drawn where it happens. Otherwise a micro-batch of a rank is one bar of all its time by kind: fixed costs and
+/// matrix products, local and ring attention, waiting, with the hops in a strip below; and under the lanes comes a
+/// close-up of one layer, forward and backward, of the longest micro-batch. Both kinds of detail need recorded spans.
 std::string timeline_svg(const Simulation& simulation, const Plan& plan);
 
 struct TraceOptions {

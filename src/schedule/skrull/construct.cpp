@@ -47,11 +47,10 @@ class Placer {
     for (std::size_t i = 1; i < micro_batches_.size(); ++i) {
       if (lightest(i, size) < lightest(first, size)) first = i;
     }
-    try_micro_batch(sequence, size, micro_batches_[first]);
+    try_micro_batch(sequence, size, first);
     for (std::size_t i = 0; i < micro_batches_.size(); ++i) {
       if (i == first || lightest(i, size) + addition >= best_.seconds) continue;
-      try_micro_batch(sequence, size, micro_batches_[i]);
-      if (size == 1 && best_.micro_batch >= 0) break;
+      try_micro_batch(sequence, size, i);
     }
     return best_;
   }
@@ -63,27 +62,47 @@ class Placer {
   }
 
  private:
+  struct RankSeconds {
+    double seconds = 0.0;
+    int rank = 0;
+
+    auto operator<=>(const RankSeconds&) const = default;
+  };
+
   /// Seconds of the `count`-th lightest rank of a micro-batch.
   double lightest(std::size_t index, int count) const {
-    return ascending_[index * ranks_per_replica_ + static_cast<std::size_t>(count) - 1];
+    return ascending_[index * ranks_per_replica_ + static_cast<std::size_t>(count) - 1].seconds;
   }
 
   void sort_ranks(std::size_t index) {
     const auto begin = ascending_.begin() + static_cast<std::ptrdiff_t>(index * ranks_per_replica_);
     auto next = begin;
-    for (const DraftRank& rank : draft_.micro_batch(micro_batches_[index]).ranks) *next++ = rank.seconds;
+    int number = 0;
+    for (const DraftRank& rank : draft_.micro_batch(micro_batches_[index]).ranks) *next++ = {rank.seconds, number++};
     std::sort(begin, next);
   }
 
-  void try_micro_batch(int sequence, int size, int micro_batch) {
-    if (size > 1) {
-      try_rings(sequence, size, micro_batch);
-    } else if (least_loaded_ranks(draft_, micro_batch, 1, draft_.costs().length(sequence), any_node, ranks_)) {
-      offer(sequence, micro_batch, ranks_);
+  /// The lightest ranks with room into ranks_, of one node unless it is any_node. False when there are too few.
+  bool choose_lightest(std::size_t index, int size, std::int64_t most_tokens, int node) {
+    const DraftMicroBatch& slot = draft_.micro_batch(micro_batches_[index]);
+    const ScheduleRequest& request = draft_.costs().request();
+    const int base = slot.replica * request.topology.context_parallel;
+    ranks_.clear();
+    for (std::size_t i = 0; i < ranks_per_replica_; ++i) {
+      const int rank = ascending_[index * ranks_per_replica_ + i].rank;
+      if (slot.ranks[static_cast<std::size_t>(rank)].tokens + most_tokens > request.bucket_tokens) continue;
+      if (node != any_node && (base + rank) / request.topology.ranks_per_node != node) continue;
+      ranks_.push_back(rank);
+      if (static_cast<int>(ranks_.size()) == size) {
+        std::sort(ranks_.begin(), ranks_.end());
+        return true;
+      }
     }
+    return false;
   }
 
-  void try_rings(int sequence, int size, int micro_batch) {
+  void try_micro_batch(int sequence, int size, std::size_t index) {
+    const int micro_batch = micro_batches_[index];
     for (const int ring : draft_.micro_batch(micro_batch).rings) {
       const std::vector<int>& known = draft_.ring(ring).ranks;
       if (static_cast<int>(known.size()) == size && draft_.fits(sequence, micro_batch, known)) {
@@ -91,18 +110,14 @@ class Placer {
       }
     }
     const std::int64_t most_tokens = draft_.costs().shards(sequence, size).most_tokens;
+    if (!choose_lightest(index, size, most_tokens, any_node)) return;
+    offer(sequence, micro_batch, ranks_);
     const Topology& topology = draft_.costs().request().topology;
-    const int first = draft_.micro_batch(micro_batch).replica * topology.context_parallel;
-    const int first_node = first / topology.ranks_per_node;
-    const int last_node = (first + topology.context_parallel - 1) / topology.ranks_per_node;
-    const bool found = least_loaded_ranks(draft_, micro_batch, size, most_tokens, any_node, ranks_);
-    const bool one_node = found && (first + ranks_.front()) / topology.ranks_per_node ==
-                                       (first + ranks_.back()) / topology.ranks_per_node;
-    if (found) offer(sequence, micro_batch, ranks_);
-    if (first_node == last_node || one_node || size > topology.ranks_per_node) return;
-    for (int node = first_node; node <= last_node; ++node) {
-      if (least_loaded_ranks(draft_, micro_batch, size, most_tokens, node, ranks_))
-        offer(sequence, micro_batch, ranks_);
+    const int base = draft_.micro_batch(micro_batch).replica * topology.context_parallel;
+    const auto node_of = [&](int rank) { return (base + rank) / topology.ranks_per_node; };
+    if (node_of(ranks_.front()) == node_of(ranks_.back()) || size > topology.ranks_per_node) return;
+    for (int node = node_of(0); node <= node_of(topology.context_parallel - 1); ++node) {
+      if (choose_lightest(index, size, most_tokens, node)) offer(sequence, micro_batch, ranks_);
     }
   }
 
@@ -117,8 +132,8 @@ class Placer {
   DraftSchedule& draft_;
   std::span<const int> micro_batches_;
   std::size_t ranks_per_replica_;
-  std::vector<double> ascending_;  ///< [micro-batch][k]: seconds of its ranks, sorted
-  double linear_rate_ = 0.0;       ///< seconds per token
+  std::vector<RankSeconds> ascending_;  ///< [micro-batch][k]: its ranks, the lightest first
+  double linear_rate_ = 0.0;            ///< seconds per token
   Candidate best_;
   std::vector<int> ranks_;
 };

@@ -25,21 +25,21 @@ constexpr double reshape_share = 0.15;
 constexpr double swap_share = 0.55;
 constexpr double exchange_share = 0.02;
 /// Share of all effort that goes into rebuilding.
-constexpr double rebuild_share = 0.35;
+constexpr double rebuild_share = 0.4;
 
 // What a move costs, in moves of whole sequences.
 constexpr int local_effort = 1;
-constexpr int ring_effort = 5;
-constexpr int rebuild_effort_per_sequence = 12;
+constexpr int ring_effort = 6;
+constexpr int rebuild_effort_per_sequence = 15;
 
 /// A sequence is long, and worth a ring, when alone it takes this share of the schedule.
 constexpr double long_share = 0.3;
 /// Improvements below this are not worth a copy of the schedule.
 constexpr double least_improvement = 1e-5;
 /// Noise on lengths where the longest of a rebuild goes first.
-constexpr double rebuild_noise = 0.2;
-constexpr double rebuild_height_low = 0.95;
-constexpr double rebuild_height_span = 0.12;
+constexpr double rebuild_noise = 0.4;
+constexpr double rebuild_height_low = 0.98;
+constexpr double rebuild_height_span = 0.1;
 
 std::size_t at(int index) {
   return static_cast<std::size_t>(index);
@@ -229,6 +229,7 @@ class Annealing {
     const std::array<int, 1> ranks{target.rank};
     if (!draft_.is_local(sequence) || draft_.micro_batch(draft_.micro_batch_of(sequence)).sequences == 1) {
       draft_.copy_place(sequence, old_a_);
+      if (is_hopeless(sequence, -1, target.micro_batch, ranks, old_a_)) return local_effort;
       draft_.remove(sequence);
       place_removed(sequence, target.micro_batch, ranks);
       return ring_effort;
@@ -257,10 +258,7 @@ class Annealing {
     const int b = choose_on_rank(choose_rank());
     const PlacementCosts& costs = draft_.costs();
     if (b < 0 || costs.length_class(a) == costs.length_class(b)) return local_effort;
-    if (!draft_.is_local(a) || !draft_.is_local(b)) {
-      swap_with_ring(a, b);
-      return ring_effort;
-    }
+    if (!draft_.is_local(a) || !draft_.is_local(b)) return swap_with_ring(a, b);
     const RankAt place_a{draft_.micro_batch_of(a), draft_.rank_of(a)};
     const RankAt place_b{draft_.micro_batch_of(b), draft_.rank_of(b)};
     const DraftRank& rank_a = rank_at(place_a);
@@ -282,11 +280,13 @@ class Annealing {
     return local_effort;
   }
 
-  void swap_with_ring(int a, int b) {
+  int swap_with_ring(int a, int b) {
     draft_.copy_place(a, old_a_);
     draft_.copy_place(b, old_b_);
-    if (old_a_.micro_batch == old_b_.micro_batch && old_a_.ranks == old_b_.ranks) return;
-    if (!may_have_room(a, old_a_, b, old_b_) || !may_have_room(b, old_b_, a, old_a_)) return;
+    if (old_a_.micro_batch == old_b_.micro_batch && old_a_.ranks == old_b_.ranks) return local_effort;
+    if (!may_have_room(a, old_a_, b, old_b_) || !may_have_room(b, old_b_, a, old_a_)) return local_effort;
+    if (is_hopeless(a, b, old_b_.micro_batch, old_b_.ranks, old_a_)) return local_effort;
+    if (is_hopeless(b, a, old_a_.micro_batch, old_a_.ranks, old_b_)) return local_effort;
     draft_.remove(a);
     draft_.remove(b);
     bool fits = draft_.fits(a, old_b_.micro_batch, old_b_.ranks);
@@ -296,7 +296,7 @@ class Annealing {
       if (fits) {
         draft_.insert(b, old_a_.micro_batch, old_a_.ranks);
         objective_.update(old_a_.micro_batch, old_b_.micro_batch);
-        if (decide()) return;
+        if (decide()) return ring_effort;
         draft_.remove(b);
       }
       draft_.remove(a);
@@ -304,6 +304,41 @@ class Annealing {
     draft_.insert(b, old_b_.micro_batch, old_b_.ranks);
     draft_.insert(a, old_a_.micro_batch, old_a_.ranks);
     if (fits) objective_.revert();
+    return ring_effort;
+  }
+
+  /// Seconds that no rank of a micro-batch can exceed by more than a little in a move that will be accepted.
+  double height_limit(int micro_batch) const {
+    constexpr double margin = 0.01;
+    const int replica = draft_.micro_batch(micro_batch).replica;
+    return objective_.micro_batch_seconds(micro_batch) + (1.0 + margin) * objective_.seconds() -
+           objective_.replica_seconds(replica);
+  }
+
+  /// Whether a rank of `place` that is not one of `other` would be too slow by far with `incoming` in place of
+  /// `outgoing`
+  /// (-1: none). Estimated from kernels alone, to spare hopeless moves the exact evaluation.
+  bool is_hopeless(int incoming, int outgoing, int micro_batch, std::span<const int> ranks, const Place& other) const {
+    const PlacementCosts& costs = draft_.costs();
+    const CostModel& cost = costs.cost();
+    const auto size = static_cast<int>(ranks.size());
+    const ShardCosts& in = costs.shards(incoming, size);
+    std::int64_t tokens = in.tokens.back();
+    double attention = in.attention_forward.back();
+    if (outgoing >= 0) {
+      const ShardCosts& out = costs.shards(outgoing, size);
+      tokens -= out.tokens.back();
+      attention -= out.attention_forward.back();
+    }
+    const double limit = height_limit(micro_batch) - cost.attention_weight() * attention;
+    const std::vector<DraftRank>& drafts = draft_.micro_batch(micro_batch).ranks;
+    return std::any_of(ranks.begin(), ranks.end(), [&](int index) {
+      const DraftRank& rank = drafts[at(index)];
+      const std::int64_t after = std::max<std::int64_t>(0, rank.tokens + tokens);
+      if (rank.seconds + cost.linear_seconds(after) - cost.linear_seconds(rank.tokens) <= limit) return false;
+      return micro_batch != other.micro_batch ||
+             std::find(other.ranks.begin(), other.ranks.end(), index) == other.ranks.end();
+    });
   }
 
   /// False when `incoming`, now at `from`, surely does not fit the ranks of `place` once `outgoing` has left them.
@@ -328,8 +363,13 @@ class Annealing {
     const int sequence = long_[at(random_.below(static_cast<int>(long_.size())))];
     draft_.copy_place(sequence, old_a_);
     const int target = random_.below(2) == 0 ? old_a_.micro_batch : random_.below(draft_.micro_batch_count());
+    const auto old_size = static_cast<int>(old_a_.ranks.size());
+    if (target != old_a_.micro_batch &&
+        (!choose_ring(sequence, target, old_size) || is_hopeless(sequence, -1, target, ring_, old_a_))) {
+      return local_effort;
+    }
     draft_.remove(sequence);
-    if (!choose_ring(sequence, target, static_cast<int>(old_a_.ranks.size()))) ring_.clear();
+    if (target == old_a_.micro_batch && !choose_ring(sequence, target, old_size)) ring_.clear();
     place_removed(sequence, target, ring_);
     return ring_effort;
   }

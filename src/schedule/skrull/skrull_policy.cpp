@@ -21,7 +21,7 @@ struct Start {
 std::int64_t search_moves(const PolicyInput& input, double bound_seconds) {
   constexpr double moves_per_second = 5e6;
   constexpr double fewest = 4e4;
-  constexpr double most = 3e5;
+  constexpr double most = 4e5;
   if (input.search.moves >= 0) return input.search.moves;
   return static_cast<std::int64_t>(std::clamp(bound_seconds * moves_per_second, fewest, most));
 }
@@ -48,7 +48,7 @@ class SkrullPlanner {
       double share;  ///< of the moves, for each start
       std::size_t keep;
     };
-    constexpr std::array rounds{Round{0.02, 6}, Round{0.05, 3}, Round{0.1, 1}};
+    constexpr std::array rounds{Round{0.015, 4}, Round{0.05, 2}, Round{0.1, 1}};
     std::int64_t left = moves_;
     std::uint64_t seed = 0;
     for (const Round& round : rounds) {
