@@ -61,7 +61,7 @@ class Planner:
         (self.folder / "plan.json").write_text(json.dumps({
             "model_name_or_path": str(self.folder), "context_parallel_size": ranks, "ranks_per_node": RANKS_PER_NODE,
             "bucket_tokens": bucket, "cutoff_len": cutoff, "global_batch_size": batch,
-            "hardware_profile": "h100_4x8"}))
+            "hardware_profile": "h100_4x8", "compute_dtype": "bfloat16", "seed": 0}))
 
     def run(self, ranks, data_set, *arguments):
         command = [self.skrull, "plan", str(self.folder / "plan.json"), "--ranks", str(ranks),

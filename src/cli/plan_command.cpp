@@ -9,6 +9,7 @@
 #include "skrull/core/error.h"
 #include "skrull/core/file.h"
 #include "skrull/core/log.h"
+#include "skrull/schedule/length_generator.h"
 #include "skrull/schedule/simulator.h"
 #include "skrull/schedule/timeline.h"
 
@@ -20,6 +21,7 @@ constexpr std::int64_t most_batches = 1'000'000'000;
 struct PlanArguments {
   int ranks = 0;
   std::string lengths;
+  std::string draw;
   std::int64_t batch = 0;
   std::string policy;
   std::string hardware;
@@ -32,17 +34,31 @@ struct PlanArguments {
   bool json = false;
 };
 
+/// "wikipedia: short articles ..; lmsys: .."
+std::string describe_length_distributions() {
+  std::vector<std::string> described;
+  for (const LengthDistribution& one : length_distributions()) {
+    described.push_back(fmt::format("{}: {}", one.name, one.description));
+  }
+  return fmt::format("{}", fmt::join(described, "; "));
+}
+
 void add_options(CLI::App& app, PlanArguments& arguments) {
   app.footer(
       "Of the config, model_name_or_path is needed (a folder with config.json will do); context_parallel_size, "
       "ranks_per_node,\nbucket_tokens, global_batch_size, hardware_profile and scheduler.* are read where they are "
-      "given, and dataset\nwithout --lengths. key=value and --key value override them as in skrull train.");
+      "given, and dataset\nwithout --lengths and --draw. key=value and --key value override them as in skrull train.");
   app.add_option("--ranks", arguments.ranks,
                  "ranks of the cluster, a multiple of context_parallel_size [one replica: context_parallel_size]")
       ->check(CLI::Range(1, 1 << 20));
-  app.add_option("--lengths", arguments.lengths,
-                 "file of sequence lengths in place of the dataset: a line is one global batch, or every line one "
-                 "length and global_batch_size of them a batch");
+  auto* lengths =
+      app.add_option("--lengths", arguments.lengths,
+                     "file of sequence lengths in place of the dataset: a line is one global batch, or every line one "
+                     "length and global_batch_size of them a batch");
+  app.add_option("--draw", arguments.draw,
+                 "in place of a dataset: lengths drawn like those of a known one, cut at cutoff_len. " +
+                     describe_length_distributions())
+      ->excludes(lengths);
   app.add_option("--batch", arguments.batch, "which global batch, from 0; of a dataset: the training step [0]")
       ->check(CLI::Range(std::int64_t{0}, most_batches));
   app.add_option("--policy", arguments.policy, "as scheduler.policy=..");
@@ -88,8 +104,11 @@ std::vector<LengthBatch> find_batches(const PlanArguments& arguments, const Trai
   if (!arguments.lengths.empty()) {
     return batches_of_file(arguments.lengths, setup, arguments.batch, arguments.batches);
   }
+  if (!arguments.draw.empty()) {
+    return drawn_batches(arguments.draw, config, setup, arguments.batch, arguments.batches);
+  }
   if (!config.dataset.empty()) return batches_of_dataset(config, setup, arguments.batch, arguments.batches);
-  throw_invalid_input("skrull plan: no lengths to plan; give dataset in the config, or --lengths FILE");
+  throw_invalid_input("skrull plan: no lengths to plan; give dataset in the config, --lengths FILE or --draw NAME");
 }
 
 OrderedJson compare(const PlanArguments& arguments, const TrainConfig& config, const PlanningSetup& setup) {

@@ -9,6 +9,7 @@
 #include "skrull/core/text.h"
 #include "skrull/data/loader.h"
 #include "skrull/device/device.h"
+#include "skrull/schedule/length_generator.h"
 #include "skrull/train/datasets.h"
 #include "skrull/train/run_folder.h"
 #include "skrull/train/scheduling.h"
@@ -82,6 +83,19 @@ PlanningSetup set_up_planning(const TrainConfig& config, int ranks, int zero_sta
 std::vector<LengthBatch> batches_of_file(const std::filesystem::path& file, const PlanningSetup& setup,
                                          std::int64_t first, std::int64_t count) {
   return take(read_length_file(file, setup.global_batch_size), first, count, file.string());
+}
+
+std::vector<LengthBatch> drawn_batches(const std::string& distribution, const TrainConfig& config,
+                                       const PlanningSetup& setup, std::int64_t first, std::int64_t count) {
+  const std::int64_t longest = std::min(config.cutoff_len, setup.bucket_tokens * setup.topology.context_parallel);
+  std::vector<LengthBatch> batches;
+  for (auto& lengths : draw_length_batches(find_length_distribution(distribution), first + count,
+                                           setup.global_batch_size, longest, static_cast<std::uint64_t>(config.seed))) {
+    batches.push_back({std::move(lengths), [distribution](std::size_t sequence) {
+                         return fmt::format("{}, drawn sequence {}", distribution, sequence);
+                       }});
+  }
+  return take(std::move(batches), first, count, distribution);
 }
 
 std::vector<LengthBatch> batches_of_dataset(const TrainConfig& config, const PlanningSetup& setup, std::int64_t first,

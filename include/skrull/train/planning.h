@@ -44,6 +44,11 @@ std::vector<LengthBatch> batches_of_file(const std::filesystem::path& file, cons
 std::vector<LengthBatch> batches_of_dataset(const TrainConfig& config, const PlanningSetup& setup, std::int64_t first,
                                             std::int64_t count);
 
+/// The same drawn like the lengths of a known data set (find_length_distribution), by the config's seed, clamped at
+/// cutoff_len and at what the ring of all CP ranks can hold.
+std::vector<LengthBatch> drawn_batches(const std::string& distribution, const TrainConfig& config,
+                                       const PlanningSetup& setup, std::int64_t first, std::int64_t count);
+
 /// Throws InvalidInput for a sequence that no ring of the setup can hold (names its origin, the least bucket_tokens and
 /// the least context_parallel_size that would do) and for fewer sequences than replicas.
 void check_batch(const LengthBatch& batch, const PlanningSetup& setup);
