@@ -18,6 +18,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view checkpoint_prefix = "checkpoint-";
+constexpr std::string_view temporary_prefix = ".saving-";
 constexpr const char* cache_name = "cache";
 
 /// Step of a complete checkpoint folder's name, or nothing.
@@ -29,13 +30,50 @@ std::optional<std::int64_t> checkpoint_step(const std::string& name) {
   return problem == std::errc{} && stop == end ? std::optional(step) : std::nullopt;
 }
 
-/// A file or folder that a run writes into its output_dir.
-bool is_made_by_a_run(const fs::path& entry) {
-  const std::string name = entry.filename().string();
-  return name == "args.json" || name == "metrics.jsonl" || name == "run.log" || name == "config.json" ||
-         name == "generation_config.json" || name == "model.safetensors.index.json" ||
-         name.starts_with(checkpoint_prefix) || name.starts_with(".saving-") ||
+/// What makes a folder of weights one that loads.
+bool makes_weights_load(const std::string& name) {
+  return name == "config.json" || name == "model.safetensors.index.json";
+}
+
+bool is_model_file(const std::string& name) {
+  return makes_weights_load(name) || name == "generation_config.json" ||
          (name.starts_with("model") && name.ends_with(".safetensors"));
+}
+
+/// A file or folder that a run leaves in its output_dir beside the model.
+bool is_record_of_a_run(const std::string& name) {
+  return name == "args.json" || name == "metrics.jsonl" || name == "run.log" || checkpoint_step(name).has_value() ||
+         name.starts_with(temporary_prefix);
+}
+
+/// Where `input` lies in `folder`: the name of the entry that it is or is below; empty when it lies elsewhere.
+std::string entry_that_holds(const fs::path& folder, const fs::path& input) {
+  std::error_code ignored;
+  const fs::path inside =
+      fs::weakly_canonical(input, ignored).lexically_relative(fs::weakly_canonical(folder, ignored));
+  if (inside.empty() || *inside.begin() == ".." || *inside.begin() == ".") return "";
+  return inside.begin()->string();
+}
+
+/// Throws InvalidInput when an input of the run is among what overwriting `folder` removes.
+void check_inputs_survive(const fs::path& folder, const TrainConfig& config) {
+  const auto check = [&](std::string_view key, const fs::path& input) {
+    const std::string entry = entry_that_holds(folder, input);
+    if (!is_record_of_a_run(entry) && !is_model_file(entry)) return;
+    throw_invalid_input(
+        "output_dir: overwriting {} would remove {}, which {} reads; choose another output_dir, or move that first",
+        folder.string(), (folder / entry).string(), key);
+  };
+  check("model_name_or_path", config.model_name_or_path);
+  check("tokenizer_name_or_path", config.tokenizer_name_or_path);
+  for (const fs::path& file : config.dataset) check("dataset", file);
+  for (const fs::path& file : config.eval_dataset) check("eval_dataset", file);
+}
+
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::vector<fs::path> entries;
+  for (const auto& entry : fs::directory_iterator(folder)) entries.push_back(entry.path());
+  return entries;
 }
 
 /// Runs `write` on a fresh folder `temporary`; removes it when that throws.
@@ -63,12 +101,16 @@ void RunFolder::check(const TrainConfig& config) const {
     throw_invalid_input("output_dir: {} can't be written ({}); choose another folder or mend its permissions",
                         path_.string(), problem ? problem.message() : "no permission");
   }
-  if (fs::equivalent(path_, config.model_name_or_path, problem)) {
+  for (const fs::path& input : {config.model_name_or_path, tokenizer_folder(config)}) {
+    if (!fs::equivalent(path_, input, problem)) continue;
     throw_invalid_input(
-        "output_dir: {} is the model folder itself, which training would overwrite; choose another folder",
+        "output_dir: {} is the model or tokenizer folder itself, which training would overwrite; choose another folder",
         path_.string());
   }
-  if (config.overwrite_output_dir) return;
+  if (config.overwrite_output_dir) {
+    check_inputs_survive(path_, config);
+    return;
+  }
   for (const auto& entry : fs::directory_iterator(path_)) {
     if (entry.path().filename() == cache_name) continue;
     throw_invalid_input(
@@ -79,11 +121,9 @@ void RunFolder::check(const TrainConfig& config) const {
 }
 
 void RunFolder::begin(const TrainConfig& config) const {
-  std::vector<fs::path> earlier;
-  for (const auto& entry : fs::directory_iterator(path_)) {
-    if (is_made_by_a_run(entry.path())) earlier.push_back(entry.path());
+  for (const fs::path& entry : entries_of(path_)) {
+    if (is_record_of_a_run(entry.filename().string())) fs::remove_all(entry);
   }
-  for (const fs::path& entry : earlier) fs::remove_all(entry);
   write_file_atomically(path_ / "args.json", config_to_json(config));
 }
 
@@ -100,7 +140,7 @@ fs::path RunFolder::checkpoint_folder(std::int64_t step) const {
 
 void RunFolder::save_checkpoint(std::int64_t step, std::int64_t total_limit,
                                 const std::function<void(const fs::path&)>& write) const {
-  const fs::path temporary = path_ / fmt::format(".saving-{}{}", checkpoint_prefix, step);
+  const fs::path temporary = path_ / fmt::format("{}{}{}", temporary_prefix, checkpoint_prefix, step);
   write_temporary_folder(temporary, write);
   const fs::path final_folder = checkpoint_folder(step);
   std::error_code problem;
@@ -121,17 +161,36 @@ void RunFolder::save_checkpoint(std::int64_t step, std::int64_t total_limit,
 }
 
 void RunFolder::save_final(const std::function<void(const fs::path&)>& write) const {
-  const fs::path temporary = path_ / ".saving-model";
+  const fs::path temporary = path_ / fmt::format("{}model", temporary_prefix);
   write_temporary_folder(temporary, write);
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(temporary)) files.push_back(entry.path());
+  const std::vector<fs::path> files = entries_of(temporary);
   for (const fs::path& file : files) {
-    std::error_code problem;
-    fs::rename(file, path_ / file.filename(), problem);
-    if (problem) throw_run_failure("{}: can't be completed: {}", (path_ / file.filename()).string(), problem.message());
+    if (!fs::is_directory(path_ / file.filename())) continue;
+    throw_run_failure("{}: a folder stands where the model's file belongs; the trained model lies in {}",
+                      (path_ / file.filename()).string(), temporary.string());
   }
-  std::error_code ignored;
-  fs::remove_all(temporary, ignored);
+  try {
+    // An earlier model stays until the new one is complete on the disk. From here on a folder that holds files of both
+    // must not load: what makes it load goes first and comes last.
+    for (const fs::path& entry : entries_of(path_)) {
+      if (makes_weights_load(entry.filename().string())) fs::remove(entry);
+    }
+    for (const bool last : {false, true}) {
+      for (const fs::path& file : files) {
+        const std::string name = file.filename().string();
+        if (makes_weights_load(name) == last) fs::rename(file, path_ / name);
+      }
+      if (last) break;
+      for (const fs::path& entry : entries_of(path_)) {
+        const bool is_new = std::find(files.begin(), files.end(), temporary / entry.filename()) != files.end();
+        if (is_model_file(entry.filename().string()) && !is_new) fs::remove(entry);
+      }
+    }
+    fs::remove_all(temporary);
+  } catch (const fs::filesystem_error& error) {
+    throw_run_failure("{}: {}; what is not in {} yet lies in {}", error.path1().string(), error.code().message(),
+                      path_.string(), temporary.string());
+  }
   sync_folder(path_);
 }
 

@@ -39,6 +39,7 @@ class TrainingRun {
 
  private:
   void plan_steps();
+  std::int64_t saved_bytes() const;
   void report_start();
   StepMetrics run_one_step(std::int64_t step);
   void count_skipped(const StepMetrics& metrics);
@@ -87,6 +88,7 @@ TrainingRun::TrainingRun(const TrainConfig& config, const MpiSession& session)
     if (control_.rank() == 0) {
       end_of_turn_ = find_end_of_turn(data_.train, tokenizer_folder(config_));
       folder_.begin(config_);
+      report_disk_space(config_.output_dir, saved_bytes());
       log::add_file(folder_.log_file());
       metrics_file_ = std::make_unique<MetricsFile>(folder_.metrics_file());
     }
@@ -114,6 +116,12 @@ void TrainingRun::plan_steps() {
   loader_ = std::make_unique<Loader>(*data_.train.store, data_.train.samples, loader_options_);
   summary_.steps = total_steps(loader_->steps_per_epoch(), config_.num_train_epochs, config_.max_steps);
   learning_rates_ = plan_learning_rate(config_, summary_.steps);
+}
+
+/// About what the saved model takes on the disk.
+std::int64_t TrainingRun::saved_bytes() const {
+  const Qwen2Config& model = model_state_->config();
+  return model.parameter_count() * size_of(config_.save_dtype.value_or(model.stored_dtype));
 }
 
 void TrainingRun::report_start() {
@@ -263,7 +271,13 @@ EvalResult evaluate(const TrainConfig& config, const MpiSession& session) {
         std::make_unique<LocalAttention>(attention_shape(state->config()), options.bucket_tokens, false, rank.device());
   });
   report_dataset("data", data.eval, encoder.get(), config, state->config().max_position_embeddings);
-  return evaluate_dataset(data.eval, options, *model, state->parameters(), *attention, control);
+  const EvalResult result = evaluate_dataset(data.eval, options, *model, state->parameters(), *attention, control);
+  control.agree_or_throw(std::isfinite(result.loss) ? ""
+                                                    : fmt::format("the loss over {} tokens is {}; does the model hold "
+                                                                  "weights that are not finite?",
+                                                                  result.tokens, result.loss),
+                         static_cast<int>(ExitCode::run_failed));
+  return result;
 }
 
 }  // namespace skrull
