@@ -34,7 +34,11 @@ TEST_CASE("input_ids without labels train on every next token") {
   CHECK(result.sample.supervised == 3);  // T - 1
 }
 
-TEST_CASE("labels that are null are as none") {
+TEST_CASE("a column that is null is as none") {
+  const RowResult row = build(R"({"messages": null, "text": "ab", "input_ids": null, "labels": null, "note": null})");
+  CHECK(row.sample.ids == Ids{'a', 'b', test::message_end});
+  CHECK(row.ignored.empty());
+  CHECK(contains(failure(R"({"messages": null})"), "the row holds \"messages\" (null), expected one of"));
   CHECK(build(R"({"input_ids": [5, 6, 7, 8], "labels": null})").sample.labels == Ids{6, 7, 8, X});
 }
 
