@@ -163,3 +163,13 @@ TEST_CASE("one rank that can't start ends all with its reason", "[failed_run]") 
   CHECK(test::contains(key.errors, "lerning_rate: unknown key; did you mean learning_rate?"));
   CHECK_FALSE(holds_a_model(fixture / "out"));
 }
+
+TEST_CASE("a result that can't be written is no success", "[failed_run]") {
+  const auto run = [](const std::string& redirection) {
+    return test::run_command({"bash", "-c", program + " config --schema " + redirection});
+  };
+  const auto full = run("> /dev/full");
+  CHECK(full.exit_code == 1);
+  CHECK(test::contains(full.errors, "standard output can't be written"));
+  CHECK(run(">&- 2>&-").exit_code == 0);
+}
