@@ -138,8 +138,8 @@ void TrainingRun::report_start() {
   log::info("plan: {} steps of {} sequences ({} per epoch), policy {}, at most {} tokens per micro-batch",
             format_count(summary_.steps), loader_options_.global_batch_size, loader_->steps_per_epoch(),
             loader_options_.policy, format_count(loader_options_.bucket_tokens));
-  log::info("learning rate: {} to {:.2e}, {} warm-up steps; gradient clipping {}", name_of(learning_rates_.schedule),
-            learning_rates_.peak, learning_rates_.warmup_steps,
+  log::info("learning rate: {}, at most {:.2e}, {} warm-up steps; gradient clipping {}",
+            name_of(learning_rates_.schedule), learning_rates_.peak, learning_rates_.warmup_steps,
             config_.max_grad_norm > 0 ? fmt::format("at norm {}", config_.max_grad_norm) : "off");
   report_memory(rank_.device());
 }
