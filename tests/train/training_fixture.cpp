@@ -119,6 +119,20 @@ std::vector<double> MetricsRows::of_steps(const std::string& field) const {
   return values;
 }
 
+std::string MetricsRows::without_measurements() const {
+  std::string text;
+  for (const std::vector<Json>* rows : {&steps, &evaluations}) {
+    for (Json row : *rows) {
+      for (const char* field : {"tokens_per_second", "trained_tokens_per_second", "step_seconds", "mfu",
+                                "peak_memory_bytes", "eta_seconds", "eval_seconds"}) {
+        row.erase(field);
+      }
+      text += row.dump() + "\n";
+    }
+  }
+  return text;
+}
+
 MetricsRows read_metrics(const fs::path& output_dir) {
   MetricsRows rows;
   std::istringstream stream(read_file(output_dir / "metrics.jsonl"));

@@ -57,6 +57,8 @@ struct MetricsRows {
 
   /// The value of one field in every step.
   std::vector<double> of_steps(const std::string& field) const;
+  /// All rows as text, without the fields that depend on the clock or the process.
+  std::string without_measurements() const;
 };
 
 MetricsRows read_metrics(const std::filesystem::path& output_dir);
