@@ -112,6 +112,11 @@ void write_edited_model(const fs::path& folder, const fs::path& source,
   write_safetensors(folder, to_write);
 }
 
+Overrides joined(Overrides options, const Overrides& more) {
+  options.insert(options.end(), more.begin(), more.end());
+  return options;
+}
+
 std::vector<double> MetricsRows::of_steps(const std::string& field) const {
   std::vector<double> values;
   values.reserve(steps.size());

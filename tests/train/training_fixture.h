@@ -63,7 +63,9 @@ struct MetricsRows {
 
 MetricsRows read_metrics(const std::filesystem::path& output_dir);
 
-using Overrides = std::vector<std::string>;  ///< key=value ...
+using Overrides = std::vector<std::string>;  ///< key=value ...; the last one wins
+
+Overrides joined(Overrides options, const Overrides& more);
 
 /// A temporary folder with data, a token cache and the output folders of runs.
 class TrainingFixture {
