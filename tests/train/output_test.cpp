@@ -247,8 +247,8 @@ TEST_CASE("checkpoints are whole models of their step; a limit removes the oldes
   CHECK(entries_of(fixture / "all") == with_checkpoints(run_files, {1, 2, 3, 4}));
   fixture.run_here("two", joined(options, {"max_steps=5", "save_steps=1", "save_total_limit=2"}));
   CHECK(entries_of(fixture / "two") == with_checkpoints(run_files, {3, 4}));
-  fixture.run_here("one", joined(options, {"max_steps=12", "save_steps=1", "save_total_limit=1"}));
-  CHECK(entries_of(fixture / "one") == with_checkpoints(run_files, {11}));  // 11 is newer than 9
+  fixture.run_here("one", joined(options, {"max_steps=19", "save_steps=9", "save_total_limit=1"}));
+  CHECK(entries_of(fixture / "one") == with_checkpoints(run_files, {18}));  // newer than 9
   const auto ranks = fixture.run("sparse", joined(options, {"max_steps=5", "save_steps=2"}), 2);
   REQUIRE(ranks.exit_code == 0);
   CHECK(entries_of(fixture / "sparse") == with_checkpoints(run_files, {2, 4}));

@@ -35,6 +35,19 @@ std::vector<TokenRow> perturbed(std::vector<TokenRow> rows, std::size_t row, std
   return rows;
 }
 
+/// metrics.jsonl of a run on several ranks, or (0) within this process.
+test::MetricsRows metrics_of(test::TrainingFixture& fixture, const std::string& output, const Overrides& options,
+                             int ranks) {
+  if (ranks == 0) {
+    fixture.run_here(output, options);
+  } else {
+    const test::CommandResult result = fixture.run(output, options, ranks);
+    INFO(result.errors);
+    REQUIRE(result.exit_code == 0);
+  }
+  return fixture.metrics(output);
+}
+
 struct Trace {
   std::vector<double> loss;
   std::vector<double> grad_norm;
@@ -47,10 +60,7 @@ Trace train_on(test::TrainingFixture& fixture, const std::string& output, const 
   const Overrides options = joined({"dataset=" + fixture.write(output + ".jsonl", rows).string(), "max_steps=3",
                                     "learning_rate=0.01", "lr_scheduler_type=constant", "data_order=sequential"},
                                    more);
-  const test::CommandResult result = fixture.run(output, options, ranks);
-  INFO(result.errors);
-  REQUIRE(result.exit_code == 0);
-  const test::MetricsRows metrics = fixture.metrics(output);
+  const test::MetricsRows metrics = metrics_of(fixture, output, options, ranks);
   return {metrics.of_steps("loss"), metrics.of_steps("grad_norm"), read_file(fixture / output / "model.safetensors")};
 }
 
@@ -80,10 +90,7 @@ struct WorkedExamples : test::TrainingFixture {
   }
   test::MetricsRows train(const Overrides& options, int ranks = 0) {
     const std::string output = fmt::format("run-{}", ++runs_);
-    const test::CommandResult result = run(output, options, ranks);
-    INFO(result.errors);
-    REQUIRE(result.exit_code == 0);
-    return metrics(output);
+    return metrics_of(*this, output, options, ranks);
   }
   double loss_of_first_step(const Overrides& options, int ranks = 0) {
     return train(options, ranks).of_steps("loss").at(0);
@@ -172,10 +179,7 @@ TEST_CASE("rows of any length packed, one by one and over ranks: the same loss a
   }
   const Overrides options = {"dataset=" + fixture.write("rows.jsonl", rows).string(), "learning_rate=0", "max_steps=1"};
   const auto step_of = [&](const std::string& output, const Overrides& more, int ranks) {
-    const test::CommandResult result = fixture.run(output, joined(options, more), ranks);
-    INFO(result.errors);
-    REQUIRE(result.exit_code == 0);
-    return fixture.metrics(output).steps.at(0);
+    return metrics_of(fixture, output, joined(options, more), ranks).steps.at(0);
   };
   const Json packed = step_of("packed", {}, 0);
   CHECK(packed.at("tokens") == tokens);
