@@ -162,6 +162,9 @@ TEST_CASE("a base model tuned on chats is exported to stop at the end of a turn"
         read_file(fixture.model() / "generation_config.json"));
   CHECK(read_json_file(fixture / "text" / "config.json").at("eos_token_id") == test::chat_end_of_text);
   CHECK(read_file(fixture / "text" / "tokenizer_config.json") == read_file(fixture.model() / "tokenizer_config.json"));
+  // That it is also what pads does not mask it.
+  const Json step = fixture.metrics("text").steps.at(0);
+  CHECK(step.at("trained_tokens").get<int>() == step.at("tokens").get<int>() - 1);
   // A row of each kind: the end of a turn is among the ends.
   fixture.run_here("both", fixture.on({document, two_turns}));
   CHECK(read_json_file(fixture / "both" / "config.json").at("eos_token_id") == test::chat_im_end);

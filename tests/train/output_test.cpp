@@ -4,6 +4,8 @@
 #include <numbers>
 #include <set>
 #include <sstream>
+#include <tuple>
+#include <utility>
 
 #include "skrull/config/config_docs.h"
 #include "skrull/core/file.h"
