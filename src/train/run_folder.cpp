@@ -12,6 +12,7 @@
 #include "skrull/config/config_docs.h"
 #include "skrull/core/error.h"
 #include "skrull/core/file.h"
+#include "skrull/model/model_io.h"
 
 namespace skrull {
 namespace fs = std::filesystem;
@@ -32,10 +33,24 @@ std::optional<std::int64_t> checkpoint_step(const std::string& name) {
 /// A file or folder that a run writes into its output_dir.
 bool is_made_by_a_run(const fs::path& entry) {
   const std::string name = entry.filename().string();
-  return name == "args.json" || name == "metrics.jsonl" || name == "run.log" || name == "config.json" ||
-         name == "generation_config.json" || name == "model.safetensors.index.json" ||
-         name.starts_with(checkpoint_prefix) || name.starts_with(".saving-") ||
-         (name.starts_with("model") && name.ends_with(".safetensors"));
+  return name == "args.json" || name == "metrics.jsonl" || name == "run.log" || name.starts_with(checkpoint_prefix) ||
+         name.starts_with(".saving-") || is_model_file(name);
+}
+
+/// Throws when the run reads `source`, a model or tokenizer folder, from where it writes.
+void check_source(const fs::path& output, const fs::path& source, const char* what) {
+  std::error_code problem;
+  if (fs::equivalent(output, source, problem)) {
+    throw_invalid_input("output_dir: {} is the {} folder itself, which training would overwrite; choose another folder",
+                        output.string(), what);
+  }
+  const fs::path inside = fs::canonical(source, problem).lexically_relative(fs::canonical(output, problem));
+  if (!problem && !inside.empty() && is_made_by_a_run(*inside.begin())) {
+    throw_invalid_input(
+        "output_dir: the {} folder {} is part of an earlier run there, which this run would remove; choose another "
+        "output_dir",
+        what, source.string());
+  }
 }
 
 /// Runs `write` on a fresh folder `temporary`; removes it when that throws.
@@ -63,11 +78,8 @@ void RunFolder::check(const TrainConfig& config) const {
     throw_invalid_input("output_dir: {} can't be written ({}); choose another folder or mend its permissions",
                         path_.string(), problem ? problem.message() : "no permission");
   }
-  if (fs::equivalent(path_, config.model_name_or_path, problem)) {
-    throw_invalid_input(
-        "output_dir: {} is the model folder itself, which training would overwrite; choose another folder",
-        path_.string());
-  }
+  check_source(path_, config.model_name_or_path, "model");
+  check_source(path_, tokenizer_folder(config), "tokenizer");
   if (config.overwrite_output_dir) return;
   for (const auto& entry : fs::directory_iterator(path_)) {
     if (entry.path().filename() == cache_name) continue;

@@ -170,6 +170,14 @@ TEST_CASE("an output folder that is in use stays as it is", "[bad_input]") {
                 {"nothing.jsonl", "No such file"});
   CHECK(read_file(fixture / "done" / "model.safetensors") == model);
   CHECK(fixture.metrics("done").steps.size() == 1);
+
+  // To go on from a checkpoint in the same folder would remove it before the end.
+  fixture.run_here("done", {fixture.data(), "max_steps=2", "save_steps=1", "overwrite_output_dir=true"});
+  const fs::path checkpoint = fixture / "done" / "checkpoint-1";
+  check_refused(
+      fixture.run("done", {fixture.data(), "model_name_or_path=" + checkpoint.string(), "overwrite_output_dir=true"}),
+      {"the model folder " + checkpoint.string() + " is part of an earlier run there"});
+  CHECK(fs::exists(checkpoint / "model.safetensors"));
 }
 
 TEST_CASE("an output folder that can't be written is refused before anything else", "[bad_input]") {

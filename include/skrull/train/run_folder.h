@@ -16,11 +16,11 @@ class RunFolder {
   explicit RunFolder(std::filesystem::path output_dir) : path_(std::move(output_dir)) {}
 
   /// Before a long start-up: throws InvalidInput when the folder holds anything but a token cache and
-  /// overwrite_output_dir is false, when it can't be made or written, or when it is the model folder itself. Changes
-  /// nothing but making the folder.
+  /// overwrite_output_dir is false, when it can't be made or written, or when the model or tokenizer that the run reads
+  /// is what it would overwrite: the folder itself or a checkpoint in it. Changes nothing but making the folder.
   void check(const TrainConfig& config) const;
-  /// When the start-up has succeeded: removes what an earlier run left there (metrics, log, checkpoints, model files;
-  /// files that no run makes stay) and writes args.json, the resolved config.
+  /// When the start-up has succeeded: removes what an earlier run left there (metrics, log, checkpoints, model and
+  /// tokenizer files; files that no run makes stay) and writes args.json, the resolved config.
   void begin(const TrainConfig& config) const;
 
   const std::filesystem::path& path() const { return path_; }
