@@ -3,8 +3,9 @@
 # Does nothing when everything is there. Without root or sudo it prints the one command to type.
 set -euo pipefail
 
-packages=(g++ cmake ninja-build pkg-config libdnnl-dev libopenmpi-dev openmpi-bin nlohmann-json3-dev libspdlog-dev
-  libcli11-dev libpcre2-dev libutf8proc-dev libxxhash-dev catch2)
+# libdnnl-dev's CMake package asks for OpenCL, which the Debian package only recommends.
+packages=(g++ cmake ninja-build pkg-config libdnnl-dev ocl-icd-opencl-dev libopenmpi-dev openmpi-bin nlohmann-json3-dev
+  libspdlog-dev libcli11-dev libpcre2-dev libutf8proc-dev libxxhash-dev catch2)
 [[ "${1:-}" == --ci ]] && packages+=(clang clang-format clang-tidy libomp-dev git)
 
 is_installed() { [[ "$(dpkg-query -W -f='${Status}' "$1" 2>/dev/null)" == "install ok installed" ]]; }

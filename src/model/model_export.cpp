@@ -215,6 +215,12 @@ void save_model_folder(const fs::path& folder, const fs::path& source_folder, co
   sync_folder(folder);
 }
 
+bool is_model_file(std::string_view name) {
+  const auto is_named = [name](const TokenizerFile& file) { return name == file.name; };
+  return name == config_file || name == generation_file || is_weights_file(name) ||
+         std::any_of(std::begin(tokenizer_files), std::end(tokenizer_files), is_named);
+}
+
 std::vector<std::int64_t> load_eos_token_ids(const fs::path& folder) {
   for (const char* name : {generation_file, config_file}) {
     if (!fs::exists(folder / name)) continue;

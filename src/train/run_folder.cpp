@@ -12,6 +12,7 @@
 #include "skrull/config/config_docs.h"
 #include "skrull/core/error.h"
 #include "skrull/core/file.h"
+#include "skrull/model/model_io.h"
 
 namespace skrull {
 namespace fs = std::filesystem;
@@ -35,39 +36,27 @@ bool makes_weights_load(const std::string& name) {
   return name == "config.json" || name == "model.safetensors.index.json";
 }
 
-bool is_model_file(const std::string& name) {
-  return makes_weights_load(name) || name == "generation_config.json" ||
-         (name.starts_with("model") && name.ends_with(".safetensors"));
-}
-
 /// A file or folder that a run leaves in its output_dir beside the model.
 bool is_record_of_a_run(const std::string& name) {
   return name == "args.json" || name == "metrics.jsonl" || name == "run.log" || checkpoint_step(name).has_value() ||
          name.starts_with(temporary_prefix);
 }
 
-/// Where `input` lies in `folder`: the name of the entry that it is or is below; empty when it lies elsewhere.
-std::string entry_that_holds(const fs::path& folder, const fs::path& input) {
-  std::error_code ignored;
-  const fs::path inside =
-      fs::weakly_canonical(input, ignored).lexically_relative(fs::weakly_canonical(folder, ignored));
-  if (inside.empty() || *inside.begin() == ".." || *inside.begin() == ".") return "";
-  return inside.begin()->string();
-}
-
-/// Throws InvalidInput when an input of the run is among what overwriting `folder` removes.
-void check_inputs_survive(const fs::path& folder, const TrainConfig& config) {
-  const auto check = [&](std::string_view key, const fs::path& input) {
-    const std::string entry = entry_that_holds(folder, input);
-    if (!is_record_of_a_run(entry) && !is_model_file(entry)) return;
+/// Throws when the run reads `input`, which `what` names, from where it writes.
+void check_input(const fs::path& output, const fs::path& input, const char* what) {
+  std::error_code problem;
+  if (fs::equivalent(output, input, problem)) {
+    throw_invalid_input("output_dir: {} is the {} itself, which training would overwrite; choose another folder",
+                        output.string(), what);
+  }
+  const fs::path inside = fs::canonical(input, problem).lexically_relative(fs::canonical(output, problem));
+  if (problem || inside.empty()) return;
+  const std::string entry = inside.begin()->string();
+  if (is_record_of_a_run(entry) || is_model_file(entry)) {
     throw_invalid_input(
-        "output_dir: overwriting {} would remove {}, which {} reads; choose another output_dir, or move that first",
-        folder.string(), (folder / entry).string(), key);
-  };
-  check("model_name_or_path", config.model_name_or_path);
-  check("tokenizer_name_or_path", config.tokenizer_name_or_path);
-  for (const fs::path& file : config.dataset) check("dataset", file);
-  for (const fs::path& file : config.eval_dataset) check("eval_dataset", file);
+        "output_dir: the {} {} is part of an earlier run there, which this run would remove; choose another output_dir",
+        what, input.string());
+  }
 }
 
 std::vector<fs::path> entries_of(const fs::path& folder) {
@@ -101,16 +90,11 @@ void RunFolder::check(const TrainConfig& config) const {
     throw_invalid_input("output_dir: {} can't be written ({}); choose another folder or mend its permissions",
                         path_.string(), problem ? problem.message() : "no permission");
   }
-  for (const fs::path& input : {config.model_name_or_path, tokenizer_folder(config)}) {
-    if (!fs::equivalent(path_, input, problem)) continue;
-    throw_invalid_input(
-        "output_dir: {} is the model or tokenizer folder itself, which training would overwrite; choose another folder",
-        path_.string());
-  }
-  if (config.overwrite_output_dir) {
-    check_inputs_survive(path_, config);
-    return;
-  }
+  check_input(path_, config.model_name_or_path, "model folder");
+  check_input(path_, tokenizer_folder(config), "tokenizer folder");
+  for (const fs::path& file : config.dataset) check_input(path_, file, "data file");
+  for (const fs::path& file : config.eval_dataset) check_input(path_, file, "data file");
+  if (config.overwrite_output_dir) return;
   for (const auto& entry : fs::directory_iterator(path_)) {
     if (entry.path().filename() == cache_name) continue;
     throw_invalid_input(

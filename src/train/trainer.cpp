@@ -12,7 +12,6 @@
 #include "skrull/core/error.h"
 #include "skrull/core/log.h"
 #include "skrull/core/text.h"
-#include "skrull/data/sample_report.h"
 #include "skrull/train/datasets.h"
 #include "skrull/train/evaluation.h"
 #include "skrull/train/learning_rate.h"
@@ -131,9 +130,13 @@ void TrainingRun::report_start() {
   log::info("device: {}, {:.0f} GFLOP/s measured in {}", rank_.device().description(),
             peak_flops_ / grid.world_size() / 1e9, name_of(config_.compute_dtype));
   report_model(model_state_->config(), config_);
-  report_dataset("data", data_.train, encoder_.get(), config_, model_state_->config().max_position_embeddings);
+  const std::int64_t positions = model_state_->config().max_position_embeddings;
+  report_rows("data", *data_.train.store, config_);
+  report_lengths("data", data_.train, positions);
+  report_first_sample("data", data_.train, encoder_.get());
   if (!data_.eval.empty()) {
-    log::info("evaluation data: {}", describe_lengths(measure_lengths(*data_.eval.store, data_.eval.samples)));
+    if (data_.eval.store != data_.train.store) report_rows("evaluation data", *data_.eval.store, config_);
+    report_lengths("evaluation data", data_.eval, positions);
   }
   log::info("plan: {} steps of {} sequences ({} per epoch), policy {}, at most {} tokens per micro-batch",
             format_count(summary_.steps), loader_options_.global_batch_size, loader_->steps_per_epoch(),
@@ -146,7 +149,7 @@ void TrainingRun::report_start() {
 
 TrainSummary TrainingRun::run() {
   loop_begin_ = Clock::now();
-  summary_.eval_loss = std::numeric_limits<double>::quiet_NaN();
+  summary_.final_loss = summary_.eval_loss = std::numeric_limits<double>::quiet_NaN();
   for (std::int64_t step = 1; step <= summary_.steps; ++step) {
     const StepMetrics metrics = run_one_step(step);
     if (metrics_file_) metrics_file_->append(metrics);
@@ -270,7 +273,9 @@ EvalResult evaluate(const TrainConfig& config, const MpiSession& session) {
     attention =
         std::make_unique<LocalAttention>(attention_shape(state->config()), options.bucket_tokens, false, rank.device());
   });
-  report_dataset("data", data.eval, encoder.get(), config, state->config().max_position_embeddings);
+  report_rows("data", *data.eval.store, config);
+  report_lengths("data", data.eval, state->config().max_position_embeddings);
+  report_first_sample("data", data.eval, encoder.get());
   const EvalResult result = evaluate_dataset(data.eval, options, *model, state->parameters(), *attention, control);
   control.agree_or_throw(std::isfinite(result.loss) ? ""
                                                     : fmt::format("the loss over {} tokens is {}; does the model hold "

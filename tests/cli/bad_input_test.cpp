@@ -171,6 +171,14 @@ TEST_CASE("an output folder that is in use stays as it is", "[bad_input]") {
                 {"nothing.jsonl", "No such file"});
   CHECK(read_file(fixture / "done" / "model.safetensors") == model);
   CHECK(fixture.metrics("done").steps.size() == 1);
+
+  // To go on from a checkpoint in the same folder would remove it before the end.
+  fixture.run_here("done", {fixture.data(), "max_steps=2", "save_steps=1", "overwrite_output_dir=true"});
+  const fs::path checkpoint = fixture / "done" / "checkpoint-1";
+  check_refused(
+      fixture.run("done", {fixture.data(), "model_name_or_path=" + checkpoint.string(), "overwrite_output_dir=true"}),
+      {"the model folder " + checkpoint.string() + " is part of an earlier run there"});
+  CHECK(fs::exists(checkpoint / "model.safetensors"));
 }
 
 TEST_CASE("an output folder that can't be written is refused before anything else", "[bad_input]") {
@@ -197,12 +205,12 @@ TEST_CASE("overwriting never removes what the run reads, nor what no run made", 
   fs::create_directory_symlink(output, fixture / "link");
   const std::string from_checkpoint = "model_name_or_path=" + output + "/checkpoint-1";
   const std::string overwrite = "overwrite_output_dir=true";
+  const std::string refusal = " is part of an earlier run there";
   check_refused(fixture.run("done", {fixture.data(), from_checkpoint, overwrite}),
-                {"output_dir: overwriting " + output + " would remove " + output +
-                 "/checkpoint-1, which model_name_or_path reads"});
-  check_refused(fixture.run("link", {fixture.data(), from_checkpoint, overwrite}), {"which model_name_or_path reads"});
+                {"the model folder " + output + "/checkpoint-1" + refusal});
+  check_refused(fixture.run("link", {fixture.data(), from_checkpoint, overwrite}), {"the model folder ", refusal});
   check_refused(fixture.run("done", {"dataset=" + output + "/checkpoint-1/rows.jsonl", overwrite}),
-                {"which dataset reads"});
+                {"the data file ", refusal});
   CHECK(read_file(fixture / "done" / "checkpoint-1" / "model.safetensors") == source);
   CHECK(fixture.metrics("done").steps.size() == 2);
 

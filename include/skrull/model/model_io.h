@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "skrull/core/tensor.h"
@@ -45,6 +46,9 @@ struct EndOfTurn {
 void save_model_folder(const std::filesystem::path& folder, const std::filesystem::path& source_folder,
                        const ParameterTable& table, const BlockOnHost& block, std::optional<DType> dtype,
                        const EndOfTurn& end_of_turn = {}, const std::filesystem::path& tokenizer_folder = {});
+
+/// Whether save_model_folder() may write a file of this name.
+bool is_model_file(std::string_view name);
 
 /// Token ids that end a generation: generation_config.json's, else config.json's, else none.
 std::vector<std::int64_t> load_eos_token_ids(const std::filesystem::path& folder);

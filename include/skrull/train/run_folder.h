@@ -16,8 +16,9 @@ class RunFolder {
   explicit RunFolder(std::filesystem::path output_dir) : path_(std::move(output_dir)) {}
 
   /// Before a long start-up: throws InvalidInput when the folder holds anything but a token cache and
-  /// overwrite_output_dir is false, when it can't be made or written, when it is the model or tokenizer folder itself,
-  /// or when overwriting would remove an input of the run. Changes nothing but making the folder.
+  /// overwrite_output_dir is false, when it can't be made or written, or when something that the run reads is what it
+  /// would overwrite: the folder itself, or an earlier run's checkpoint or file in it. Changes nothing but making the
+  /// folder.
   void check(const TrainConfig& config) const;
   /// When the start-up has succeeded: removes what an earlier run left there (metrics, log, checkpoints; its final
   /// model stays until save_final(), files that no run makes stay) and writes args.json, the resolved config.
