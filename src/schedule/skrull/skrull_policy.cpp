@@ -128,13 +128,20 @@ class SkrullPlanner {
   std::vector<Start> starts_;
 };
 
+double seconds_of(const ReplicaMicroBatches& micro_batches, const PolicyInput& input) {
+  const Plan plan{"", input.request.topology, input.request.bucket_tokens, input.request.lengths, micro_batches};
+  return schedule_seconds(plan, input.cost);
+}
+
 }  // namespace
 
 ReplicaMicroBatches skrull_policy(const PolicyInput& input) {
   if (input.request.lengths.empty()) {
     return ReplicaMicroBatches(static_cast<std::size_t>(input.request.topology.data_parallel));
   }
-  return SkrullPlanner(input).plan().to_micro_batches();
+  ReplicaMicroBatches ours = SkrullPlanner(input).plan().to_micro_batches();
+  ReplicaMicroBatches balanced = packed_balanced_policy(input);
+  return seconds_of(balanced, input) < seconds_of(ours, input) ? balanced : ours;
 }
 
 }  // namespace skrull
