@@ -20,13 +20,12 @@ PlacementCosts::PlacementCosts(const ScheduleRequest& request, const CostModel& 
   shards_.resize(class_length_.size());
 }
 
-const ShardCosts& PlacementCosts::shards(int sequence, int ring_size) const {
+const ShardCosts& PlacementCosts::compute_shards(int sequence, int ring_size) const {
   const auto index = static_cast<std::size_t>(length_class(sequence));
   std::vector<ShardCosts>& by_size = shards_[index];
   const auto size = static_cast<std::size_t>(ring_size);
   if (by_size.size() <= size) by_size.resize(size + 1);
   ShardCosts& shards = by_size[size];
-  if (!shards.tokens.empty()) return shards;
   const std::int64_t length = class_length_[index];
   shards.attention_forward.resize(size);
   cost_.attention_forward(length, ring_size, shards.attention_forward);

@@ -28,13 +28,19 @@ class PlacementCosts {
   /// Sequences of equal length have the same class.
   int length_class(int sequence) const { return class_of_sequence_[static_cast<std::size_t>(sequence)]; }
 
-  const ShardCosts& shards(int sequence, int ring_size) const;
+  const ShardCosts& shards(int sequence, int ring_size) const {
+    const std::vector<ShardCosts>& known = shards_[static_cast<std::size_t>(length_class(sequence))];
+    const auto size = static_cast<std::size_t>(ring_size);
+    return size < known.size() && !known[size].tokens.empty() ? known[size] : compute_shards(sequence, ring_size);
+  }
   /// Forward attention seconds of one layer of the whole sequence.
   double local_forward(int sequence) const { return shards(sequence, 1).attention_forward.front(); }
   /// The smallest ring that holds the sequence within bucket_tokens.
   int least_ring(int sequence) const { return least_ring_[static_cast<std::size_t>(length_class(sequence))]; }
 
  private:
+  const ShardCosts& compute_shards(int sequence, int ring_size) const;
+
   const ScheduleRequest& request_;
   const CostModel& cost_;
   std::vector<int> class_of_sequence_;

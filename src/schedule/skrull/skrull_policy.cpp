@@ -21,7 +21,7 @@ struct Start {
 std::int64_t search_moves(const PolicyInput& input, double bound_seconds) {
   constexpr double moves_per_second = 5e6;
   constexpr double fewest = 4e4;
-  constexpr double most = 4e5;
+  constexpr double most = 3.6e5;
   if (input.search.moves >= 0) return input.search.moves;
   return static_cast<std::int64_t>(std::clamp(bound_seconds * moves_per_second, fewest, most));
 }
