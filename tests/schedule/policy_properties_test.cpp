@@ -61,9 +61,10 @@ void check_policies(const ScheduleRequest& request, const CostModel& cost) {
   const double bound = lower_bound(request, cost).seconds;
   double balanced = 0.0;
   double ours = 0.0;
+  INFO(request.lengths.size() << " sequences, DP " << request.topology.data_parallel << ", CP "
+                              << request.topology.context_parallel << ", bucket " << request.bucket_tokens);
   for (const std::string& policy : policy_names()) {
-    INFO(policy << ": " << request.lengths.size() << " sequences, DP " << request.topology.data_parallel << ", CP "
-                << request.topology.context_parallel << ", bucket " << request.bucket_tokens);
+    INFO(policy);
     const Plan plan = make_plan(policy, request, cost, search);
     REQUIRE_NOTHROW(validate_plan(plan));
     REQUIRE(plan.lengths == request.lengths);
