@@ -19,9 +19,9 @@ struct Start {
 
 /// The moves of one search: by default more, the longer the step takes that they are to shorten.
 std::int64_t search_moves(const PolicyInput& input, double bound_seconds) {
-  constexpr double moves_per_second = 5e6;
+  constexpr double moves_per_second = 8e6;
   constexpr double fewest = 4e4;
-  constexpr double most = 3.6e5;
+  constexpr double most = 4.8e5;
   if (input.search.moves >= 0) return input.search.moves;
   return static_cast<std::int64_t>(std::clamp(bound_seconds * moves_per_second, fewest, most));
 }
@@ -48,7 +48,7 @@ class SkrullPlanner {
       double share;  ///< of the moves, for each start
       std::size_t keep;
     };
-    constexpr std::array rounds{Round{0.015, 4}, Round{0.05, 2}, Round{0.1, 1}};
+    constexpr std::array rounds{Round{0.01, 5}, Round{0.04, 2}, Round{0.15, 1}};
     std::int64_t left = moves_;
     std::uint64_t seed = 0;
     for (const Round& round : rounds) {
@@ -70,7 +70,7 @@ class SkrullPlanner {
   /// Schedules for several numbers of micro-batches and target heights. Which height suits is only known after some
   /// search: higher ones shard less and balance worse.
   void construct_starts() {
-    constexpr std::array heights{1.01, 1.05, 1.1, 1.03, 1.0, 1.075, 1.02, 1.005, 1.15, 1.015, 0.99};
+    constexpr std::array heights{1.01, 1.05, 1.1, 1.03, 1.075, 1.02, 1.005, 1.125, 1.0, 1.015, 1.06};
     constexpr std::array later_heights{1.05, 1.0, 1.1};
     const Topology& topology = input_.request.topology;
     double tokens = 0.0;
@@ -90,7 +90,7 @@ class SkrullPlanner {
   bool construct_with(int count, std::span<const double> heights) {
     // In moves: a sequence is tried in every micro-batch.
     const double slots = static_cast<double>(count) * input_.request.topology.data_parallel;
-    const double effort = static_cast<double>(input_.request.lengths.size()) * (12.0 + slots / 3.0);
+    const double effort = static_cast<double>(input_.request.lengths.size()) * (16.0 + slots / 2.5);
     constexpr double construction_share = 0.3;
     bool any = false;
     for (const double height : heights) {
