@@ -106,7 +106,7 @@ TEST_CASE("args.json holds every option as resolved and starts the same run agai
   CHECK(args.at("learning_rate") == 0.002);
   CHECK(args.at("adam_beta2") == 0.999);
   CHECK(args.at("bucket_tokens") == 64);
-  CHECK(args.at("scheduler").at("policy") == "packed");
+  CHECK(args.at("scheduler").at("policy") == "skrull");
 
   const std::string config = (fixture / "first" / "args.json").string();
   const auto again = test::run_skrull({"train", config, "output_dir=" + (fixture / "second").string()});
@@ -200,7 +200,7 @@ TEST_CASE("run.log and standard error hold the report of the start and a line ev
          {"tokenized 20 rows", "ranks: 1 (data parallel 1 x context parallel 1)", "device: ", "20,288 parameters",
           "data: kept 20 of 20 rows", "16 samples, 192 tokens, 96 of them trained",
           "rows.jsonl:", "12 tokens, the 6 trained ones between", "evaluation data: 4 samples, 48 tokens",
-          "plan: 7 steps of 4 sequences (4 per epoch), policy packed", "learning rate: cosine",
+          "plan: 7 steps of 4 sequences (4 per epoch), policy skrull", "learning rate: cosine",
           "planned memory of a rank:", "gradients", "optimizer state", "activations", "eval after step 7",
           "saved the model to "}) {
       INFO(part);
