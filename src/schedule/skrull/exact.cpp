@@ -26,6 +26,10 @@ std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }
 
+std::size_t at(Link link) {
+  return static_cast<std::size_t>(link);
+}
+
 int size_of(RankSet ranks) {
   return std::popcount(ranks);
 }
@@ -34,14 +38,16 @@ bool holds(RankSet ranks, std::size_t rank) {
   return (ranks >> rank & 1U) != 0;
 }
 
-/// One sequence on a ring of one size: of each value the least over the ring's positions.
+/// One sequence on a ring of one size: of tokens and attention the least over the ring's positions.
 struct Shard {
   std::int64_t tokens = 0;
   double attention_forward = 0.0;
   double hop_bytes = 0.0;
   bool fits = false;        ///< an empty rank
   double work = 0.0;        ///< attention over all ranks and layers
-  double alone = infinity;  ///< seconds alone in a micro-batch, over the best link
+  /// Per link: seconds of the slowest position when alone in a micro-batch; infinite when it does not fit.
+  std::array<double, 2> alone{infinity, infinity};
+  double least_alone = infinity;  ///< over the links that there are
   const ShardCosts* exact = nullptr;
 };
 
@@ -165,15 +171,27 @@ class BranchAndBound {
         shard.fits = exact.most_tokens <= request_.bucket_tokens;
         shard.work = cost_.attention_weight() * shard.attention_forward * size_of(set);
       }
-      for (std::size_t replica = 0; replica < links_.size(); ++replica) {
+      for (const auto& links : links_) {
         for (const RankSet set : sets_) {
           Shard& shard = shards[at(size_of(set))];
           if (!shard.fits) continue;
-          const RingTime ring = size_of(set) == 1 ? RingTime{} : ring_time({}, shard, set, links_[replica][set]);
-          shard.alone = std::min(shard.alone, with(SearchRank{}, shard, set, {}, ring).seconds);
+          shard.alone[at(links[set])] = seconds_alone(*shard.exact, size_of(set), links[set]);
+          shard.least_alone = std::min(shard.least_alone, shard.alone[at(links[set])]);
         }
       }
     }
+  }
+
+  double seconds_alone(const ShardCosts& shards, int size, Link link) const {
+    const RingHops hops = cost_.ring_hops(size, shards.hop_bytes, link);
+    double slowest = 0.0;
+    for (std::size_t position = 0; position < at(size); ++position) {
+      const double attention = shards.attention_forward[position];
+      const double linear = linear_.seconds(shards.tokens[position]);
+      slowest = std::max(slowest, size == 1 ? cost_.rank_seconds(linear, true, attention, {})
+                                            : cost_.rank_seconds(linear, false, 0.0, cost_.ring_time(hops, attention)));
+    }
+    return slowest;
   }
 
   void prepare_slots() {
@@ -202,7 +220,7 @@ class BranchAndBound {
       std::int64_t tokens = std::numeric_limits<std::int64_t>::max();
       for (std::size_t size = 1; size <= ranks_; ++size) {
         const Shard& shard = shards_[k][size];
-        if (shard.alone >= limit_) continue;
+        if (shard.least_alone >= limit_) continue;
         work = std::min(work, shard.work);
         tokens = std::min(tokens, shard.tokens * static_cast<std::int64_t>(size));
       }
@@ -290,7 +308,7 @@ class BranchAndBound {
     const Link link = links_[at(slot.replica)][placement.ranks];
     const RingTime after = size_of(placement.ranks) == 1 ? RingTime{} : ring_time(ring, shard, placement.ranks, link);
     Totals totals = before;
-    double seconds = slot.seconds;
+    double seconds = std::max(slot.seconds, shard.alone[at(link)]);
     double slope = other_slope;
     const bool begins = slot.sequences == 0;
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
@@ -404,7 +422,7 @@ class BranchAndBound {
       ring.hop_bytes += shard.hop_bytes;
     }
     if (slot.sequences++ == 0) ++begun_[replica];
-    double seconds = 0.0;
+    double seconds = std::max(slot.seconds, shard.alone[at(links_[replica][placement.ranks])]);
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
       SearchRank& loaded = slot.ranks[rank];
       if (holds(placement.ranks, rank)) loaded = with(loaded, shard, placement.ranks, before, ring.time);
@@ -435,12 +453,13 @@ class BranchAndBound {
 
   /// The least exact seconds of a micro-batch over all orders of its ranks; brings `placements` into that order.
   /// Infinite when its tokens fit in none.
-  double choose_permutation(int slot_index, std::vector<Placement>& placements) const {
+  double choose_permutation(int slot_index, std::vector<Placement>& placements) {
     const Slot& slot = slots_[at(slot_index)];
     double least = infinity;
     const RankSymmetry::Permutation* best = nullptr;
     for (const auto& permutation : symmetries_[at(slot.replica)].permutations()) {
-      const double seconds = exact_seconds(slot_index, permutation, least);
+      placements_ += slots_[at(slot_index)].sequences;
+      const double seconds = exact_seconds(slot_index, permutation, std::min(least, limit_));
       if (seconds < least) {
         least = seconds;
         best = &permutation;
