@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "construct.h"
+#include "exact.h"
 #include "local_search.h"
 #include "skrull/core/error.h"
 #include "skrull/schedule/bound.h"
@@ -24,6 +25,14 @@ std::int64_t search_moves(const PolicyInput& input, double bound_seconds) {
   constexpr double most = 4.8e5;
   if (input.search.moves >= 0) return input.search.moves;
   return static_cast<std::int64_t>(std::clamp(bound_seconds * moves_per_second, fewest, most));
+}
+
+/// Placements of the exact search: by default what takes about half a second; else in proportion to the moves, which
+/// take about as long as ten placements.
+std::int64_t exact_placements(const SearchOptions& search) {
+  constexpr std::int64_t most = 5'000'000;
+  constexpr std::int64_t per_move = 10;
+  return search.moves >= 0 ? std::min(most, per_move * search.moves) : most;
 }
 
 /// Plans one request.
@@ -63,7 +72,9 @@ class SkrullPlanner {
     }
     keep_best(1);
     improve(starts_.front(), std::max<std::int64_t>(0, left), seed);
-    return std::move(starts_.front().draft);
+    if (!exact_search_applies(costs_)) return std::move(starts_.front().draft);
+    const ExactOptions options{input_.search.elastic_rings, exact_placements(input_.search), deadline_};
+    return exact_search(std::move(starts_.front().draft), options).schedule;
   }
 
  private:
