@@ -109,6 +109,7 @@ void TrainingRun::plan_steps(std::int64_t tokens_in_memory) {
   loader_options_.policy = std::string(name_of(config_.scheduler.policy));
   loader_options_.cost = make_cost_model(config_, model_state_->config());
   loader_options_.search = search_options(config_);
+  loader_options_.search.keep_ahead = true;
   loader_options_.bucket_tokens = resolve_bucket_tokens(config_, data_, global_batch_size, tokens_in_memory);
   loader_options_.global_batch_size = global_batch_size;
   loader_options_.order = config_.data_order;

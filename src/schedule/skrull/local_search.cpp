@@ -93,7 +93,8 @@ class Annealing {
       objective_.rebuild(first_sharpness + static_cast<int>(std::lround((last_sharpness - first_sharpness) * share)));
       last_stage_ = stage + 1 == stages;
       value_ = objective_.value();
-      if (!run_until(options_.moves * (stage + 1) / stages)) break;
+      const double moves = static_cast<double>(options_.moves) * (stage + 1) / stages;
+      if (!run_until(static_cast<std::int64_t>(moves))) break;
     }
     return std::move(best_);
   }
