@@ -43,12 +43,12 @@ struct Shard {
   std::int64_t tokens = 0;
   double attention_forward = 0.0;
   double hop_bytes = 0.0;
-  bool fits = false;        ///< an empty rank
-  double work = 0.0;        ///< attention over all ranks and layers
+  bool fits = false;  ///< an empty rank
+  double work = 0.0;  ///< attention over all ranks and layers
   /// Per link: seconds of the slowest position when alone in a micro-batch; infinite when it does not fit.
   std::array<double, 2> alone{infinity, infinity};
   double least_alone = infinity;  ///< over the links that there are
-  const ShardCosts* exact = nullptr;
+  ShardCosts exact;               ///< a copy: the cache moves its entries
 };
 
 struct SearchRank {
@@ -88,8 +88,16 @@ struct Placement {
 };
 
 struct Child {
-  double bound = 0.0;
+  double bound = infinity;
+  double seconds = 0.0;  ///< of the schedule so far
   Placement placement;
+};
+
+/// The least of several sequences on any ring.
+struct SmallestShard {
+  std::int64_t tokens = std::numeric_limits<std::int64_t>::max();
+  double attention = infinity;  ///< on one rank, seconds over all layers
+  double alone = infinity;
 };
 
 /// Sums over all micro-batches begun.
@@ -162,9 +170,9 @@ class BranchAndBound {
       auto& shards = shards_.emplace_back();
       for (const RankSet set : sets_) {
         Shard& shard = shards[at(size_of(set))];
-        if (shard.exact) continue;
-        const ShardCosts& exact = costs_.shards(sequence, size_of(set));
-        shard.exact = &exact;
+        if (!shard.exact.tokens.empty()) continue;
+        shard.exact = costs_.shards(sequence, size_of(set));
+        const ShardCosts& exact = shard.exact;
         shard.tokens = *std::min_element(exact.tokens.begin(), exact.tokens.end());
         shard.attention_forward = *std::min_element(exact.attention_forward.begin(), exact.attention_forward.end());
         shard.hop_bytes = exact.hop_bytes;
@@ -175,7 +183,7 @@ class BranchAndBound {
         for (const RankSet set : sets_) {
           Shard& shard = shards[at(size_of(set))];
           if (!shard.fits) continue;
-          shard.alone[at(links[set])] = seconds_alone(*shard.exact, size_of(set), links[set]);
+          shard.alone[at(links[set])] = seconds_alone(shard.exact, size_of(set), links[set]);
           shard.least_alone = std::min(shard.least_alone, shard.alone[at(links[set])]);
         }
       }
@@ -215,14 +223,19 @@ class BranchAndBound {
   void update_remaining() {
     remaining_work_.assign(at(count_) + 1, 0.0);
     remaining_tokens_.assign(at(count_) + 1, 0);
+    smallest_.assign(at(count_) + 1, {});
     for (std::size_t k = at(count_); k-- > 0;) {
       double work = infinity;
       std::int64_t tokens = std::numeric_limits<std::int64_t>::max();
+      SmallestShard& smallest = smallest_[k] = smallest_[k + 1];
       for (std::size_t size = 1; size <= ranks_; ++size) {
         const Shard& shard = shards_[k][size];
         if (shard.least_alone >= limit_) continue;
         work = std::min(work, shard.work);
         tokens = std::min(tokens, shard.tokens * static_cast<std::int64_t>(size));
+        smallest.tokens = std::min(smallest.tokens, shard.tokens);
+        smallest.attention = std::min(smallest.attention, cost_.attention_weight() * shard.attention_forward);
+        smallest.alone = std::min(smallest.alone, shard.least_alone);
       }
       remaining_work_[k] = remaining_work_[k + 1] + work;
       remaining_tokens_[k] = work < infinity ? remaining_tokens_[k + 1] + tokens : remaining_tokens_[k + 1];
@@ -298,12 +311,54 @@ class BranchAndBound {
     return least;
   }
 
-  /// A bound on every schedule with sequence `next` at this place; infinite when it does not fit.
-  double bound_with(int next, const Placement& placement, const Totals& before, double other_slope) {
+  /// Whether a rank of a micro-batch that may last `limit` could take any of the sequences yet to come.
+  bool can_take(const SearchRank& rank, const SmallestShard& smallest, double limit) const {
+    if (smallest.tokens > request_.bucket_tokens - rank.tokens) return false;
+    const double linear = linear_.seconds(rank.tokens + smallest.tokens) - linear_.seconds(rank.tokens);
+    return rank.seconds + linear < limit && rank.work + linear + smallest.attention < limit;
+  }
+
+  /// Seconds that the ranks of a replica must idle in any schedule below the limit, as they can take no more.
+  double idle_seconds(std::size_t replica, const SmallestShard& smallest) const {
+    const bool can_begin = replica_seconds_[replica] + smallest.alone < limit_;
+    double idle = 0.0;
+    for (std::size_t rank = 0; rank < ranks_; ++rank) {
+      double work = 0.0;
+      double idle_in_full = 0.0;
+      bool full = !can_begin;
+      for (int k = 0; k < begun_[replica]; ++k) {
+        const Slot& slot = slots_[replica * at(count_) + at(k)];
+        const SearchRank& loaded = slot.ranks[rank];
+        work += loaded.work;
+        if (can_take(loaded, smallest, limit_ - (replica_seconds_[replica] - slot.seconds))) {
+          full = false;
+        } else {
+          idle_in_full += slot.seconds - loaded.work;
+        }
+      }
+      idle += full ? limit_ - work : idle_in_full;
+    }
+    return idle;
+  }
+
+  /// Whether the sequences from `next` on may fit into the ranks' time below the limit.
+  bool may_fit(int next) const {
+    const SmallestShard& smallest = smallest_[at(next)];
+    Totals totals = this->totals();
+    for (std::size_t replica = 0; replica < begun_.size(); ++replica) {
+      if (begun_[replica] > 0) totals.work += idle_seconds(replica, smallest);
+    }
+    return work_bound(totals, least_slope_without(-1), next) < limit_;
+  }
+
+  /// Sequence `next` at this place, with a bound on every schedule that has it there; infinite when it does not fit.
+  Child child_at(int next, const Placement& placement, const Totals& before, double other_slope) {
     ++placements_;
+    Child child;
+    child.placement = placement;
     const Slot& slot = slots_[at(placement.slot)];
     const Shard& shard = shards_[at(next)][at(size_of(placement.ranks))];
-    if (!shard.fits) return infinity;
+    if (!shard.fits) return child;
     const SearchRing& ring = slot.rings[placement.ranks];
     const Link link = links_[at(slot.replica)][placement.ranks];
     const RingTime after = size_of(placement.ranks) == 1 ? RingTime{} : ring_time(ring, shard, placement.ranks, link);
@@ -322,7 +377,7 @@ class BranchAndBound {
         seconds = std::max(seconds, old.seconds);
         continue;
       }
-      if (old.tokens + shard.tokens > request_.bucket_tokens) return infinity;
+      if (old.tokens + shard.tokens > request_.bucket_tokens) return child;
       const SearchRank loaded = with(old, shard, placement.ranks, ring.time, after);
       totals.work += loaded.work - old.work;
       totals.free_tokens -= shard.tokens;
@@ -330,9 +385,10 @@ class BranchAndBound {
       slope = std::min(slope, loaded.slope);
     }
     if (begins && begun_[at(slot.replica)] == 0) ++totals.replicas;
-    double bound = replica_seconds_[at(slot.replica)] - slot.seconds + seconds;
-    for (const double other : replica_seconds_) bound = std::max(bound, other);
-    return std::max(bound, work_bound(totals, slope, next + 1));
+    child.seconds = replica_seconds_[at(slot.replica)] - slot.seconds + seconds;
+    for (const double other : replica_seconds_) child.seconds = std::max(child.seconds, other);
+    child.bound = std::max(child.seconds, work_bound(totals, slope, next + 1));
+    return child;
   }
 
   /// Whether the place stands for all that are equal to it.
@@ -364,13 +420,14 @@ class BranchAndBound {
         for (const RankSet ranks : sets_) {
           const Placement placement{slot, ranks};
           if (!is_first_of_equals(next, placement)) continue;
-          const double bound = bound_with(next, placement, before, other_slope);
-          if (bound < limit_) children.push_back({bound, placement});
+          const Child child = child_at(next, placement, before, other_slope);
+          if (child.bound < limit_) children.push_back(child);
         }
       }
     }
-    std::stable_sort(children.begin(), children.end(),
-                     [](const Child& a, const Child& b) { return a.bound < b.bound; });
+    std::stable_sort(children.begin(), children.end(), [](const Child& a, const Child& b) {
+      return a.bound < b.bound || (a.bound == b.bound && a.seconds < b.seconds);
+    });
   }
 
   /// Tries all places of sequence `next` and those after it.
@@ -380,7 +437,7 @@ class BranchAndBound {
       return;
     }
     check_limits();
-    if (stopped_) return;
+    if (stopped_ || (next > 0 && !may_fit(next))) return;
     std::vector<Child>& children = children_[at(next)];
     find_children(next, children);
     for (const Child& child : children) {
@@ -485,7 +542,7 @@ class BranchAndBound {
     for (int k = 0; k < count_; ++k) {
       if (placed_[at(k)].slot != slot_index) continue;
       const RankSet set = RankSymmetry::image(permutation, placed_[at(k)].ranks);
-      const ShardCosts& exact = *shards_[at(k)][at(size_of(set))].exact;
+      const ShardCosts& exact = shards_[at(k)][at(size_of(set))].exact;
       used |= 1U << set;
       rings[set].hop_bytes += exact.hop_bytes;
       std::size_t position = 0;
@@ -571,6 +628,7 @@ class BranchAndBound {
   double limit_;  ///< what a schedule must stay below to be better than the best one
   std::vector<double> remaining_work_;
   std::vector<std::int64_t> remaining_tokens_;
+  std::vector<SmallestShard> smallest_;
   std::vector<Placement> best_;
   std::int64_t placements_ = 0;
   std::int64_t nodes_ = 0;
