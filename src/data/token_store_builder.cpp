@@ -155,7 +155,7 @@ fs::path build_token_store(const TokenStoreRequest& request) {
   fs::create_directories(request.cache_folder, failed);
   if (failed) {
     throw_run_failure("{}: the folder of the token cache can't be made: {}; name another one in SKRULL_CACHE",
-                        request.cache_folder.string(), failed.message());
+                      request.cache_folder.string(), failed.message());
   }
   const std::string key = cache_key(data, request);
   fs::path file = request.cache_folder / fmt::format("tokens-{}.bin", key);
