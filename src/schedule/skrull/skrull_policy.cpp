@@ -30,7 +30,7 @@ std::int64_t search_moves(const PolicyInput& input, double bound_seconds) {
 /// Placements of the exact search: by default what takes about half a second; else in proportion to the moves, which
 /// take about as long as ten placements.
 std::int64_t exact_placements(const SearchOptions& search) {
-  constexpr std::int64_t most = 5'000'000;
+  constexpr std::int64_t most = 8'000'000;
   constexpr std::int64_t per_move = 10;
   return search.moves >= 0 ? std::min(most, per_move * search.moves) : most;
 }
