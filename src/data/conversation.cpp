@@ -93,7 +93,7 @@ auto with_parsed(const Field& field, Use&& use) {
 
 /// Null, and "" where a string may hold JSON: nothing there.
 bool is_absent(const Field& field) {
-  return field.value.is_null() || field.value == "";
+  return field.value.is_null() || (field.value.is_string() && field.value.get_ref<const std::string&>().empty());
 }
 
 Role parse_role(const Field& field) {

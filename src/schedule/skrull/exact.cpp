@@ -5,11 +5,13 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "construct.h"
 #include "linear_floor.h"
 #include "rank_symmetry.h"
 #include "skrull/core/error.h"
+#include "skrull/schedule/bound.h"
 
 namespace skrull {
 namespace {
@@ -69,11 +71,19 @@ struct SearchRing {
   RingTime time;
 };
 
+/// Of all ranks of a micro-batch.
+struct SlotSums {
+  double seconds = 0.0;  ///< the most; 0: not begun
+  double work = 0.0;
+  double slope = infinity;  ///< the least
+  std::int64_t tokens = 0;
+};
+
 /// A micro-batch, or one that could be begun.
 struct Slot {
   int replica = 0;
   int sequences = 0;
-  double seconds = 0.0;              ///< 0: not begun
+  SlotSums sums;
   RankSymmetry::Group symmetry = 0;  ///< what leaves it as it is
   std::array<SearchRank, max_ranks> ranks;
   std::array<SearchRing, ring_sets> rings;
@@ -124,7 +134,6 @@ class BranchAndBound {
     prepare_sets();
     prepare_sequences();
     prepare_slots();
-    update_remaining();
   }
 
   /// The tokens that a rank can hold at most.
@@ -134,10 +143,30 @@ class BranchAndBound {
     return std::min(total, request.bucket_tokens);
   }
 
+  /// Looks first for schedules much better than the known one: the sooner a good one is found, the more is given up.
   ExactResult search(DraftSchedule known) {
-    place_from(0);
+    struct Pass {
+      double aim;           ///< between the lower bound, 0, and the best schedule known, 1
+      double budget_share;  ///< of all placements
+    };
+    constexpr std::array passes{Pass{0.3, 0.15}, Pass{0.6, 0.25}, Pass{1.0, 1.0}};
+    const double bound = lower_bound(request_, cost_).seconds;
+    bool proven = limit_ <= bound;
+    for (const Pass& pass : passes) {
+      if (proven) break;
+      const double best = limit_;
+      const double aim = bound + pass.aim * (best - bound);
+      const auto budget = static_cast<std::int64_t>(pass.budget_share * static_cast<double>(options_.placements));
+      pass_end_ = std::min(placements_ + budget, options_.placements);
+      stopped_ = false;
+      set_limit(std::min(aim, best));
+      place_from(0);
+      const bool found = limit_ < aim;
+      proven = !stopped_ && (found || pass.aim >= 1.0);
+      if (!found) set_limit(best);
+    }
     if (!best_.empty()) known = best_schedule();
-    return {std::move(known), !stopped_, placements_};
+    return {std::move(known), proven, placements_};
   }
 
  private:
@@ -219,6 +248,11 @@ class BranchAndBound {
     placed_.resize(at(count_));
   }
 
+  void set_limit(double seconds) {
+    limit_ = seconds;
+    update_remaining();
+  }
+
   /// The least that sequences k, k + 1, .. add in any schedule below the limit.
   void update_remaining() {
     remaining_work_.assign(at(count_) + 1, 0.0);
@@ -271,11 +305,9 @@ class BranchAndBound {
     for (std::size_t replica = 0; replica < begun_.size(); ++replica) {
       if (begun_[replica] > 0) ++totals.replicas;
       for (int k = 0; k < begun_[replica]; ++k) {
-        const Slot& slot = slots_[replica * at(count_) + at(k)];
-        for (std::size_t rank = 0; rank < ranks_; ++rank) {
-          totals.work += slot.ranks[rank].work;
-          totals.free_tokens += request_.bucket_tokens - slot.ranks[rank].tokens;
-        }
+        const SlotSums& sums = slots_[replica * at(count_) + at(k)].sums;
+        totals.work += sums.work;
+        totals.free_tokens += request_.bucket_tokens * static_cast<std::int64_t>(ranks_) - sums.tokens;
       }
     }
     return totals;
@@ -287,8 +319,7 @@ class BranchAndBound {
     for (std::size_t replica = 0; replica < begun_.size(); ++replica) {
       for (int k = 0; k < begun_[replica]; ++k) {
         const std::size_t index = replica * at(count_) + at(k);
-        if (index == at(slot_index)) continue;
-        for (std::size_t rank = 0; rank < ranks_; ++rank) least = std::min(least, slots_[index].ranks[rank].slope);
+        if (index != at(slot_index)) least = std::min(least, slots_[index].sums.slope);
       }
     }
     return least;
@@ -330,10 +361,10 @@ class BranchAndBound {
         const Slot& slot = slots_[replica * at(count_) + at(k)];
         const SearchRank& loaded = slot.ranks[rank];
         work += loaded.work;
-        if (can_take(loaded, smallest, limit_ - (replica_seconds_[replica] - slot.seconds))) {
+        if (can_take(loaded, smallest, limit_ - (replica_seconds_[replica] - slot.sums.seconds))) {
           full = false;
         } else {
-          idle_in_full += slot.seconds - loaded.work;
+          idle_in_full += slot.sums.seconds - loaded.work;
         }
       }
       idle += full ? limit_ - work : idle_in_full;
@@ -363,7 +394,7 @@ class BranchAndBound {
     const Link link = links_[at(slot.replica)][placement.ranks];
     const RingTime after = size_of(placement.ranks) == 1 ? RingTime{} : ring_time(ring, shard, placement.ranks, link);
     Totals totals = before;
-    double seconds = std::max(slot.seconds, shard.alone[at(link)]);
+    double seconds = std::max(slot.sums.seconds, shard.alone[at(link)]);
     double slope = other_slope;
     const bool begins = slot.sequences == 0;
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
@@ -385,7 +416,7 @@ class BranchAndBound {
       slope = std::min(slope, loaded.slope);
     }
     if (begins && begun_[at(slot.replica)] == 0) ++totals.replicas;
-    child.seconds = replica_seconds_[at(slot.replica)] - slot.seconds + seconds;
+    child.seconds = replica_seconds_[at(slot.replica)] - slot.sums.seconds + seconds;
     for (const double other : replica_seconds_) child.seconds = std::max(child.seconds, other);
     child.bound = std::max(child.seconds, work_bound(totals, slope, next + 1));
     return child;
@@ -425,9 +456,9 @@ class BranchAndBound {
         }
       }
     }
-    std::stable_sort(children.begin(), children.end(), [](const Child& a, const Child& b) {
-      return a.bound < b.bound || (a.bound == b.bound && a.seconds < b.seconds);
-    });
+    // Bounds that differ by rounding count as equal.
+    const auto key = [](const Child& child) { return std::pair(static_cast<float>(child.bound), child.seconds); };
+    std::stable_sort(children.begin(), children.end(), [&](const Child& a, const Child& b) { return key(a) < key(b); });
   }
 
   /// Tries all places of sequence `next` and those after it.
@@ -441,7 +472,7 @@ class BranchAndBound {
     std::vector<Child>& children = children_[at(next)];
     find_children(next, children);
     for (const Child& child : children) {
-      if (child.bound >= limit_) break;  // as those after it
+      if (child.bound >= limit_) continue;  // a better schedule has been found since
       place_and_go_on(next, child.placement);
       if (stopped_) return;
     }
@@ -453,7 +484,7 @@ class BranchAndBound {
     const auto ranks_before = slot.ranks;
     const SearchRing ring_before = slot.rings[placement.ranks];
     const RankSymmetry::Group symmetry_before = slot.symmetry;
-    const double seconds_before = slot.seconds;
+    const SlotSums sums_before = slot.sums;
     const double replica_seconds_before = replica_seconds_[replica];
 
     insert(next, placement);
@@ -462,7 +493,7 @@ class BranchAndBound {
     slot.ranks = ranks_before;
     slot.rings[placement.ranks] = ring_before;
     slot.symmetry = symmetry_before;
-    slot.seconds = seconds_before;
+    slot.sums = sums_before;
     replica_seconds_[replica] = replica_seconds_before;
     if (--slot.sequences == 0) --begun_[replica];
   }
@@ -479,14 +510,18 @@ class BranchAndBound {
       ring.hop_bytes += shard.hop_bytes;
     }
     if (slot.sequences++ == 0) ++begun_[replica];
-    double seconds = std::max(slot.seconds, shard.alone[at(links_[replica][placement.ranks])]);
+    SlotSums sums;
+    sums.seconds = std::max(slot.sums.seconds, shard.alone[at(links_[replica][placement.ranks])]);
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
       SearchRank& loaded = slot.ranks[rank];
       if (holds(placement.ranks, rank)) loaded = with(loaded, shard, placement.ranks, before, ring.time);
-      seconds = std::max(seconds, loaded.seconds);
+      sums.seconds = std::max(sums.seconds, loaded.seconds);
+      sums.work += loaded.work;
+      sums.slope = std::min(sums.slope, loaded.slope);
+      sums.tokens += loaded.tokens;
     }
-    replica_seconds_[replica] += seconds - slot.seconds;
-    slot.seconds = seconds;
+    replica_seconds_[replica] += sums.seconds - slot.sums.seconds;
+    slot.sums = sums;
     slot.symmetry = symmetries_[replica].fixing(slot.symmetry, placement.ranks);
     placed_[at(next)] = placement;
   }
@@ -504,8 +539,7 @@ class BranchAndBound {
       if (slowest >= limit_) return;
     }
     best_ = std::move(exact);
-    limit_ = slowest * (1.0 - tolerance);
-    update_remaining();
+    set_limit(slowest * (1.0 - tolerance));
   }
 
   /// The least exact seconds of a micro-batch over all orders of its ranks; brings `placements` into that order.
@@ -581,7 +615,7 @@ class BranchAndBound {
   }
 
   void check_limits() {
-    stopped_ = stopped_ || placements_ >= options_.placements;
+    stopped_ = stopped_ || placements_ >= pass_end_;
     constexpr std::int64_t check_interval = 256;  // nodes between looks at the clock
     if (options_.deadline && ++nodes_ % check_interval == 0) {
       stopped_ = stopped_ || std::chrono::steady_clock::now() >= *options_.deadline;
@@ -631,6 +665,7 @@ class BranchAndBound {
   std::vector<SmallestShard> smallest_;
   std::vector<Placement> best_;
   std::int64_t placements_ = 0;
+  std::int64_t pass_end_ = 0;  ///< of placements_
   std::int64_t nodes_ = 0;
   bool stopped_ = false;
 };

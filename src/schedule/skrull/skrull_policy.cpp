@@ -35,7 +35,7 @@ std::int64_t search_moves(const PolicyInput& input, double bound_seconds) {
 /// Placements of the exact search: by default what takes about half a second, or a third of the step where plans have
 /// to keep ahead of it; else in proportion to the moves, which take about as long as ten placements.
 std::int64_t exact_placements(const SearchOptions& search, double bound_seconds) {
-  constexpr std::int64_t most = 5'000'000;
+  constexpr std::int64_t most = 8'000'000;
   constexpr std::int64_t per_move = 10;
   constexpr double per_second_of_step = 3e6;
   if (search.moves >= 0) return per_move * std::min(most / per_move, search.moves);
