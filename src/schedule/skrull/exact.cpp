@@ -349,14 +349,16 @@ class BranchAndBound {
     return rank.seconds + linear < limit && rank.work + linear + smallest.attention < limit;
   }
 
-  /// Seconds that the ranks of a replica must idle in any schedule below the limit, as they can take no more.
-  double idle_seconds(std::size_t replica, const SmallestShard& smallest) const {
-    const bool can_begin = replica_seconds_[replica] + smallest.alone < limit_;
-    double idle = 0.0;
+  bool can_begin(std::size_t replica, const SmallestShard& smallest) const {
+    return replica_seconds_[replica] + smallest.alone < limit_;
+  }
+
+  /// Takes the time and room of ranks that can take no more in any schedule below the limit off what is free.
+  void close_full_ranks(std::size_t replica, const SmallestShard& smallest, Totals& totals) const {
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
       double work = 0.0;
-      double idle_in_full = 0.0;
-      bool full = !can_begin;
+      double idle = 0.0;  // in the micro-batches where it is full
+      bool full = !can_begin(replica, smallest);
       for (int k = 0; k < begun_[replica]; ++k) {
         const Slot& slot = slots_[replica * at(count_) + at(k)];
         const SearchRank& loaded = slot.ranks[rank];
@@ -364,21 +366,24 @@ class BranchAndBound {
         if (can_take(loaded, smallest, limit_ - (replica_seconds_[replica] - slot.sums.seconds))) {
           full = false;
         } else {
-          idle_in_full += slot.sums.seconds - loaded.work;
+          idle += slot.sums.seconds - loaded.work;
+          totals.free_tokens -= request_.bucket_tokens - loaded.tokens;
         }
       }
-      idle += full ? limit_ - work : idle_in_full;
+      totals.work += full ? limit_ - work : idle;
     }
-    return idle;
   }
 
   /// Whether the sequences from `next` on may fit into the ranks' time below the limit.
   bool may_fit(int next) const {
     const SmallestShard& smallest = smallest_[at(next)];
     Totals totals = this->totals();
+    bool can_begin_any = false;
     for (std::size_t replica = 0; replica < begun_.size(); ++replica) {
-      if (begun_[replica] > 0) totals.work += idle_seconds(replica, smallest);
+      if (begun_[replica] > 0) close_full_ranks(replica, smallest, totals);
+      can_begin_any = can_begin_any || can_begin(replica, smallest);
     }
+    if (!can_begin_any && totals.free_tokens < remaining_tokens_[at(next)]) return false;
     return work_bound(totals, least_slope_without(-1), next) < limit_;
   }
 
