@@ -26,7 +26,7 @@ struct Start {
 std::int64_t search_moves(const PolicyInput& input, double bound_seconds) {
   constexpr double moves_per_second = 8e6;
   constexpr double fewest = 4e4;
-  constexpr double most = 4.8e5;
+  constexpr double most = 4.3e5;
   constexpr std::int64_t most_asked = 1'000'000'000'000;  // days
   if (input.search.moves >= 0) return std::min(input.search.moves, most_asked);
   return static_cast<std::int64_t>(std::clamp(bound_seconds * moves_per_second, fewest, most));
