@@ -109,9 +109,9 @@ int bench(const Arguments& arguments) {
       ->check(CLI::IsMember({"step", "attention", "ops"}));
   app.add_option("--model", parsed.model,
                  "folder with a config.json (its weights are not read); default: Qwen2.5-0.5B's shape");
-  app.add_option("--tokens", parsed.step.tokens, "of the micro-batch")->check(CLI::PositiveNumber);
-  app.add_option("--steps", parsed.step.steps, "measured steps")->check(CLI::PositiveNumber);
-  app.add_option("--length", parsed.length, "of the sequence of `attention`")->check(CLI::PositiveNumber);
+  app.add_option("--tokens", parsed.step.tokens, "of the micro-batch")->check(at_least_one());
+  app.add_option("--steps", parsed.step.steps, "measured steps")->check(at_least_one());
+  app.add_option("--length", parsed.length, "of the sequence of `attention`")->check(at_least_one());
   app.add_option("--seconds", parsed.seconds, "for each operation");
   app.add_option("--threads", parsed.step.threads, "0: all cores");
   app.add_option("--compute-dtype", parsed.compute_dtype, "float32 or bfloat16")

@@ -2,10 +2,22 @@
 // CLI11 with this program's conventions.
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
 
 #include "commands.h"
 
 namespace skrull::cli {
+
+/// A validator for counts.
+inline CLI::Validator at_least_one() {
+  return {[](const std::string& text) -> std::string {
+            std::int64_t value = 0;
+            const bool is_number = CLI::detail::lexical_cast(text, value);
+            return is_number && value >= 1 ? "" : "expected a whole number of at least 1, got " + text;
+          },
+          "INT>=1"};
+}
 
 /// Parses the arguments of one sub-command. False after printing --help. Throws InvalidInput with the reason otherwise.
 bool parse(CLI::App& app, const Arguments& arguments);

@@ -1,6 +1,7 @@
 // skrull generate: a model continues a prompt or answers conversations.
 
 #include <cstdio>
+#include <optional>
 #include <sstream>
 
 #include "cli_parse.h"
@@ -20,8 +21,8 @@ struct GenerateArguments {
   GenerateOptions options;
   std::string model;
   std::string prompt;
-  std::string messages;
-  std::string input_ids;
+  std::optional<std::string> messages;
+  std::optional<std::string> input_ids;
   std::string compute_dtype = "float32";
   bool json = false;
 };
@@ -64,7 +65,7 @@ void print_one(const GeneratedText& generated, const GenerateArguments& argument
 
 /// Answers every conversation; those with an expected answer are compared with it.
 void answer_all(TextGenerator& generator, const GenerateArguments& arguments) {
-  const std::vector<Question> questions = read_questions(arguments.messages);
+  const std::vector<Question> questions = read_questions(*arguments.messages);
   if (questions.size() == 1 && !questions.front().expected) {
     const auto prompt = generator.encode_conversation(questions.front().conversation);
     print_one(generator.generate(prompt, arguments.options), arguments, true);
@@ -110,7 +111,7 @@ void add_options(CLI::App& app, GenerateArguments& arguments) {
   source->add_option("--input-ids", arguments.input_ids, "token ids separated by spaces");
   source->require_option(1);
   app.add_option("--max-new-tokens", arguments.options.max_new_tokens, "most tokens to generate")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least_one());
   app.add_option("--temperature", arguments.options.temperature, "0: the most likely token");
   app.add_option("--top-p", arguments.options.top_p, "draw from the most likely tokens of this total probability");
   app.add_option("--seed", arguments.options.seed, "of the draws");
@@ -126,11 +127,11 @@ void run(const GenerateArguments& arguments, const MpiSession& session) {
                                           static_cast<int>(ExitCode::invalid_input));
   }
   TextGenerator generator(arguments.config, session);
-  if (!arguments.messages.empty()) {
+  if (arguments.messages) {
     answer_all(generator, arguments);
-  } else if (!arguments.input_ids.empty()) {
+  } else if (arguments.input_ids) {
     const bool has_text = Tokenizer::is_in(arguments.config.model_name_or_path);
-    print_one(generator.generate(parse_ids(arguments.input_ids), arguments.options), arguments, has_text);
+    print_one(generator.generate(parse_ids(*arguments.input_ids), arguments.options), arguments, has_text);
   } else {
     print_one(generator.generate(generator.encode_prompt(arguments.prompt), arguments.options), arguments, true);
   }

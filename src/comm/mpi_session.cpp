@@ -54,12 +54,14 @@ int announced_ranks() {
 /// Containers often forbid the system call by which Open MPI moves large messages within a node, and it finds out only
 /// in the middle of one: then choose copying through shared memory.
 void avoid_forbidden_single_copy() {
-  constexpr const char* option = "OMPI_MCA_btl_vader_single_copy_mechanism";
   char source = 1;
   char target = 0;
   const iovec local = {&target, 1};
   const iovec remote = {&source, 1};
-  if (!is_set(option) && ::process_vm_readv(::getpid(), &local, 1, &remote, 1, 0) != 1) ::setenv(option, "none", 1);
+  if (::process_vm_readv(::getpid(), &local, 1, &remote, 1, 0) == 1) return;
+  constexpr int keep_what_is_set = 0;
+  ::setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", keep_what_is_set);  // Open MPI 4
+  ::setenv("OMPI_MCA_smsc", "^cma", keep_what_is_set);                             // Open MPI 5
 }
 
 }  // namespace

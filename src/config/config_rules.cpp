@@ -54,6 +54,13 @@ std::string constant_has_no_warmup(const TrainConfig& config) {
          "warmup_ratio";
 }
 
+std::string warmup_leaves_steps(const TrainConfig& config) {
+  const bool has_warmup = config.lr_scheduler_type != LearningRateSchedule::constant;
+  if (!has_warmup || config.max_steps < 0 || config.warmup_steps < config.max_steps) return "";
+  return fmt::format("is {}, which leaves nothing of the {} steps of max_steps; give fewer warm-up steps",
+                     config.warmup_steps, config.max_steps);
+}
+
 std::string minimum_has_a_schedule(const TrainConfig& config) {
   const auto schedule = config.lr_scheduler_type;
   if (config.min_lr_ratio == defaults.min_lr_ratio || schedule == LearningRateSchedule::cosine_with_min_lr ||
@@ -92,6 +99,7 @@ const std::vector<ConfigRule>& config_rules() {
       {{"val_size", "eval_dataset"}, one_source_of_evaluation_data},
       {{"eval_steps", "val_size", "eval_dataset"}, evaluation_needs_data},
       {{"lr_scheduler_type", "warmup_steps", "warmup_ratio"}, constant_has_no_warmup},
+      {{"warmup_steps", "max_steps"}, warmup_leaves_steps},
       {{"min_lr_ratio", "lr_scheduler_type"}, minimum_has_a_schedule},
       {{"lr_decay_ratio", "lr_scheduler_type"}, decay_has_a_schedule},
       {{"output_dir", "model_name_or_path", "tokenizer_name_or_path"}, output_is_not_the_input},

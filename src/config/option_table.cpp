@@ -365,7 +365,9 @@ std::vector<Option> output_options() {
       {.name = "overwrite_output_dir",
        .group = group,
        .value = bound(BooleanCodec(), &C::overwrite_output_dir),
-       .help = "Train even though `output_dir` is not empty; otherwise that is an error"},
+       .help = "Train even though `output_dir` is not empty; otherwise that is an error. Log, metrics and checkpoints "
+               "of an "
+               "earlier run are removed at the start, its model when the new one is saved"},
       {.name = "logging_steps",
        .group = group,
        .value = bound(Integer(positive), &C::logging_steps),
@@ -393,7 +395,7 @@ std::vector<Option> output_options() {
       {.name = "save_dtype",
        .group = group,
        .value = bound(OptionalCodec(OneOf<DType>(compute_dtypes), "auto"), &C::save_dtype),
-       .help = "Element type of the saved model; `auto`: that of the input model (of most of its bytes)"},
+       .help = "Element type of the saved model; `auto`: that of the input model, tensor by tensor"},
   };
 }
 

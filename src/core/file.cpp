@@ -33,10 +33,12 @@ struct Descriptor {
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& file) {
-  const Descriptor descriptor(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  // O_NONBLOCK: opening a named pipe must not wait for a writer.
+  const Descriptor descriptor(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (descriptor.value < 0) throw_invalid_input("{}: can't be opened: {}", file.string(), last_reason());
   struct stat status {};
   if (::fstat(descriptor.value, &status) != 0) throw_invalid_input("{}: {}", file.string(), last_reason());
+  if (S_ISDIR(status.st_mode)) throw_invalid_input("{}: is a folder, expected a file", file.string());
   if (!S_ISREG(status.st_mode)) throw_invalid_input("{}: expected a regular file", file.string());
   size_ = static_cast<std::size_t>(status.st_size);
   if (size_ == 0) return;

@@ -93,7 +93,7 @@ auto with_parsed(const Field& field, Use&& use) {
 
 /// Null, and "" where a string may hold JSON: nothing there.
 bool is_absent(const Field& field) {
-  return field.value.is_null() || field.value == "";
+  return field.value.is_null() || (field.value.is_string() && field.value.get_ref<const std::string&>().empty());
 }
 
 Role parse_role(const Field& field) {
@@ -170,6 +170,13 @@ bool parse_weight(const Field& field) {
 
 Message parse_message(const Field& field, std::vector<std::string>& ignored) {
   if (!field.value.is_object()) field.refuse("an object with role and content");
+  if (!field.has("role") && field.has("from")) {
+    throw_invalid_input(
+        "{}.role: missing; ShareGPT turns: rename \"from\" and \"value\" to \"role\" and \"content\", human to user, "
+        "gpt "
+        "to assistant",
+        field.path);
+  }
   Message message;
   message.role = parse_role(field.at("role"));
   message.content = parse_content(field.at("content"));

@@ -17,6 +17,9 @@ std::vector<std::int64_t> ascending(std::int64_t count) {
   return values;
 }
 
+/// Whole numbers up to here have a double of their own.
+constexpr double most_steps = 0x1p53;
+
 /// ceil(value) that takes 11.000000000000002 (such as 1.1 x 10) for 11.
 std::int64_t ceil_of_product(double factor, std::int64_t count) {
   const double product = factor * static_cast<double>(count);
@@ -59,6 +62,10 @@ std::int64_t steps_per_epoch(std::int64_t samples, std::int64_t global_batch_siz
 
 std::int64_t total_steps(std::int64_t steps_per_epoch, double num_train_epochs, std::int64_t max_steps) {
   if (max_steps > 0) return max_steps;
+  if (num_train_epochs * static_cast<double>(steps_per_epoch) >= most_steps) {
+    throw_invalid_input("num_train_epochs: {:g} epochs of {} steps are more than can be counted", num_train_epochs,
+                        steps_per_epoch);
+  }
   return std::max<std::int64_t>(1, ceil_of_product(num_train_epochs, steps_per_epoch));
 }
 

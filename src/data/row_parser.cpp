@@ -69,10 +69,10 @@ std::string list_keys(const OrderedJson& value) {
   constexpr std::size_t most_bytes = 40;
   std::string list;
   std::size_t count = 0;
-  for (const auto& [key, unused] : value.items()) {
+  for (const auto& [key, content] : value.items()) {
     if (++count > most_keys) return list + fmt::format(" and {} more", value.size() - most_keys);
     const std::string shown = key.size() <= most_bytes ? key : fmt::format("(a key of {} bytes)", key.size());
-    list += fmt::format("{}\"{}\"", list.empty() ? "" : ", ", shown);
+    list += fmt::format("{}\"{}\"{}", list.empty() ? "" : ", ", shown, content.is_null() ? " (null)" : "");
   }
   return list.empty() ? "no key" : list;
 }
@@ -95,10 +95,16 @@ std::string advice_for(const OrderedJson& value) {
   return "";
 }
 
+/// Tables of mixed rows are written with null where a row has no such column: null is as good as absent.
+bool holds(const OrderedJson& value, std::string_view key) {
+  const auto found = value.find(key);
+  return found != value.end() && !found->is_null();
+}
+
 const RowFormat& find_format(const OrderedJson& value, const Row& row, const std::string& file) {
   const RowFormat* found = nullptr;
   for (const RowFormat& format : row_formats) {
-    if (!value.contains(format.key)) continue;
+    if (!holds(value, format.key)) continue;
     if (found != nullptr) {
       throw_invalid_input("{}:{}: the row holds both \"{}\" and \"{}\", expected one of them", file, row.line,
                           found->key, format.key);
@@ -123,7 +129,8 @@ ParsedRow read_row(const Row& row, const std::string& file) {
   }
   const RowFormat& format = find_format(parsed.value, row, file);
   parsed.kind = format.kind;
-  for (const auto& [key, unused] : parsed.value.items()) {
+  for (const auto& [key, content] : parsed.value.items()) {
+    if (content.is_null()) continue;
     const auto& companions = format.companions;  // unused places are empty names
     const bool is_companion = !key.empty() && std::find(companions.begin(), companions.end(), key) != companions.end();
     if (key != format.key && !is_companion) parsed.ignored.push_back(key);

@@ -17,6 +17,10 @@ RowReader::RowReader(std::string file, std::string_view content) : file_(std::mo
   if (content_.starts_with("\xFF\xFE") || content_.starts_with("\xFE\xFF")) {
     throw_invalid_input("{}:1: the text is UTF-16; convert it to UTF-8", file_);
   }
+  if (content_.starts_with("\x1F\x8B") || content_.starts_with("\x28\xB5\x2F\xFD") ||
+      content_.starts_with("PK\x03\x04")) {
+    throw_invalid_input("{}: the file is compressed; unpack it first", file_);
+  }
   if (content_.starts_with(byte_order_mark)) position_ = line_begin_ = byte_order_mark.size();
   const std::size_t first = content_.find_first_not_of(json_space, position_);
   array_ = first != std::string_view::npos && content_[first] == '[';

@@ -15,7 +15,7 @@ namespace {
 
 /// What stands in the place of a token id, for messages.
 std::string describe_element(const OrderedJson& element) {
-  if (element.is_number_integer()) return element.dump();
+  if (element.is_number()) return element.dump();
   if (element.is_binary()) return "beyond 64 bits";  // see parse_row()
   return fmt::format("of type {}", element.type_name());
 }
@@ -42,7 +42,9 @@ UnshiftedSample read_input_ids(const OrderedJson& row) {
   sample.ids = read_integers(row.at("input_ids"), "input_ids");
   if (sample.ids.empty()) throw_invalid_input("\"input_ids\" is empty, expected at least one token id");
   const auto labels = row.find("labels");
-  sample.labels = labels == row.end() ? sample.ids : read_integers(*labels, "labels");
+  // Tables of mixed rows are written with null where a row has no such column.
+  const bool has_labels = labels != row.end() && !labels->is_null();
+  sample.labels = has_labels ? read_integers(*labels, "labels") : sample.ids;
   if (sample.labels.size() != sample.ids.size()) {
     throw_invalid_input(
         "\"labels\" has {} entries and \"input_ids\" {}, expected equal numbers (labels are not shifted, {} where "

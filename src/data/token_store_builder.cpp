@@ -153,7 +153,10 @@ fs::path build_token_store(const TokenStoreRequest& request) {
   const DataFiles data(request.files);
   std::error_code failed;
   fs::create_directories(request.cache_folder, failed);
-  if (failed) throw_run_failure("{}: can't be created: {}", request.cache_folder.string(), failed.message());
+  if (failed) {
+    throw_run_failure("{}: the folder of the token cache can't be made: {}; name another one in SKRULL_CACHE",
+                      request.cache_folder.string(), failed.message());
+  }
   const std::string key = cache_key(data, request);
   fs::path file = request.cache_folder / fmt::format("tokens-{}.bin", key);
   if (found_usable(file)) return file;  // also from a folder that can't be written any more

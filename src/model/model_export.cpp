@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <span>
 #include <unordered_map>
 
@@ -35,21 +36,44 @@ OrderedJson read_object(const fs::path& file) {
   return value;
 }
 
-/// The table's parameters in the order in which `source_folder` stores them.
-std::vector<const ParameterSpec*> stored_order(const ParameterTable& table, const fs::path& source_folder) {
-  std::vector<const ParameterSpec*> order;
-  for (const ParameterSpec& parameter : table.parameters()) order.push_back(&parameter);
-  if (!has_safetensors(source_folder)) return order;
+/// A parameter and how it is to be stored.
+struct ParameterToWrite {
+  const ParameterSpec* parameter;
+  DType dtype;
+};
+
+/// The table's parameters in the order in which `source_folder` stores them, in `dtype` or as they are stored there.
+std::vector<ParameterToWrite> stored_order(const ParameterTable& table, const fs::path& source_folder,
+                                           std::optional<DType> dtype) {
+  std::vector<ParameterToWrite> order;
+  if (!has_safetensors(source_folder)) {
+    require(dtype.has_value(), "{} holds no weights and no dtype is given", source_folder.string());
+    for (const ParameterSpec& parameter : table.parameters()) order.push_back({&parameter, *dtype});
+    return order;
+  }
   const SafetensorsReader source(source_folder);
   std::unordered_map<std::string, std::size_t> place;
   for (const StoredTensor& tensor : source.tensors()) place.emplace(tensor.name, place.size());
-  const auto place_of = [&](const ParameterSpec* parameter) {
-    const auto found = place.find(parameter->name);
+  for (const ParameterSpec& parameter : table.parameters()) {
+    const StoredTensor* tensor = source.find(parameter.name);
+    require(dtype || tensor != nullptr, "{} does not hold {}", source_folder.string(), parameter.name);
+    order.push_back({&parameter, dtype ? *dtype : tensor->dtype});
+  }
+  const auto place_of = [&](const ParameterToWrite& entry) {
+    const auto found = place.find(entry.parameter->name);
     return found == place.end() ? place.size() : found->second;
   };
   std::stable_sort(order.begin(), order.end(),
-                   [&](const ParameterSpec* a, const ParameterSpec* b) { return place_of(a) < place_of(b); });
+                   [&](const ParameterToWrite& a, const ParameterToWrite& b) { return place_of(a) < place_of(b); });
   return order;
+}
+
+/// The dtype of most of the bytes.
+DType usual_dtype(const std::vector<ParameterToWrite>& order) {
+  std::map<DType, std::int64_t> bytes;
+  for (const auto& [parameter, dtype] : order) bytes[dtype] += parameter->elements() * size_of(dtype);
+  return std::max_element(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; })
+      ->first;
 }
 
 float largest_finite(DType dtype) {
@@ -70,14 +94,13 @@ void check_finite(const ParameterSpec& parameter, std::int64_t first, std::span<
       parameter.name, first + (bad - values.begin()), *bad, name_of(dtype));
 }
 
-void write_weights(const fs::path& folder, const std::vector<const ParameterSpec*>& order, const BlockOnHost& block,
-                   DType dtype) {
+void write_weights(const fs::path& folder, const std::vector<ParameterToWrite>& order, const BlockOnHost& block) {
   // A block may have to be gathered: ask for it once for all its tensors that follow each other.
   int held = -1;
   TensorView view;
   std::vector<TensorToWrite> tensors;
-  for (const ParameterSpec* parameter : order) {
-    const auto fill = [&, parameter](std::int64_t first, std::span<char> target) {
+  for (const auto& [parameter, dtype] : order) {
+    const auto fill = [&, parameter = parameter, dtype = dtype](std::int64_t first, std::span<char> target) {
       if (held != parameter->block) {
         view = block(parameter->block);
         held = parameter->block;
@@ -177,18 +200,25 @@ void copy_tokenizer(const fs::path& folder, const fs::path& source_folder, const
 }  // namespace
 
 void save_model_folder(const fs::path& folder, const fs::path& source_folder, const ParameterTable& table,
-                       const BlockOnHost& block, DType dtype, const EndOfTurn& end_of_turn,
+                       const BlockOnHost& block, std::optional<DType> dtype, const EndOfTurn& end_of_turn,
                        const fs::path& tokenizer_folder) {
   require(end_of_turn.token_id < 0 || !end_of_turn.token.empty(), "the text of token {} is missing",
           end_of_turn.token_id);
   std::error_code failure;
   fs::create_directories(folder, failure);
   if (failure) throw_run_failure("{}: can't be made: {}", folder.string(), failure.message());
-  write_weights(folder, stored_order(table, source_folder), block, dtype);
+  const std::vector<ParameterToWrite> order = stored_order(table, source_folder, dtype);
+  write_weights(folder, order, block);
   copy_tokenizer(folder, tokenizer_folder.empty() ? source_folder : tokenizer_folder, end_of_turn);
   write_generation_config(folder, source_folder, end_of_turn);
-  write_json_file(folder / config_file, exported_config(source_folder, dtype, end_of_turn));
+  write_json_file(folder / config_file, exported_config(source_folder, usual_dtype(order), end_of_turn));
   sync_folder(folder);
+}
+
+bool is_model_file(std::string_view name) {
+  const auto is_named = [name](const TokenizerFile& file) { return name == file.name; };
+  return name == config_file || name == generation_file || is_weights_file(name) ||
+         std::any_of(std::begin(tokenizer_files), std::end(tokenizer_files), is_named);
 }
 
 std::vector<std::int64_t> load_eos_token_ids(const fs::path& folder) {

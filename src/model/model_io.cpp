@@ -1,7 +1,6 @@
 #include "skrull/model/model_io.h"
 
 #include <cstring>
-#include <map>
 #include <unordered_map>
 
 #include "convert.h"
@@ -100,24 +99,19 @@ void check_tied_head(const StoredTensor& head, const ParameterSpec& embedding, c
 
 }  // namespace
 
-DType load_parameters(const fs::path& folder, const ParameterTable& table, const BlockOnHost& block) {
+void load_parameters(const fs::path& folder, const ParameterTable& table, const BlockOnHost& block) {
   const SafetensorsReader reader(folder);
   check_names(folder, table, reader);
-  std::map<std::size_t, DType> dtype_by_bytes;
-  std::map<DType, std::size_t> bytes_by_dtype;
   for (const ParameterSpec& parameter : table.parameters()) check_form(*reader.find(parameter.name), parameter);
   for (const ParameterSpec& parameter : table.parameters()) {
     const StoredTensor& tensor = *reader.find(parameter.name);
     const TensorView target = slice_parameter(block(parameter.block), parameter);
     convert_to_float(tensor.dtype, tensor.bytes, elements_of(target));
-    bytes_by_dtype[tensor.dtype] += tensor.bytes.size();
     if (const StoredTensor* head = reader.find(head_name);
         head != nullptr && is_tied(table) && parameter.name == embedding_name) {
       check_tied_head(*head, parameter, target);
     }
   }
-  for (const auto& [dtype, bytes] : bytes_by_dtype) dtype_by_bytes[bytes] = dtype;
-  return dtype_by_bytes.rbegin()->second;
 }
 
 void initialize_parameters(std::uint64_t seed, double initializer_range, const ParameterTable& table,

@@ -29,6 +29,9 @@ class Header {
     if (bytes.size() < length_bytes) {
       refuse("{} bytes are too few for a safetensors file; is it truncated?", bytes.size());
     }
+    if (std::string_view(bytes.data(), bytes.size()).starts_with("version https://git-lfs")) {
+      refuse("is a pointer of Git LFS and not the file itself; fetch it with \"git lfs pull\"");
+    }
     std::uint64_t length = 0;
     std::memcpy(&length, bytes.data(), length_bytes);
     if (length > longest_header) refuse("header length {}: this is not a safetensors file", length);

@@ -91,11 +91,6 @@ void check_free_space(const fs::path& folder, std::int64_t bytes) {
   }
 }
 
-bool is_weights_file(const std::string& name) {
-  const bool shard = name.starts_with("model-") && name.ends_with(".safetensors") && name.find("-of-") != name.npos;
-  return shard || name == safetensors::single_file || name == safetensors::index_file;
-}
-
 void remove_other_weights(const fs::path& folder, const std::set<std::string>& written) {
   std::error_code failure;
   for (const auto& entry : fs::directory_iterator(folder, failure)) {
@@ -107,6 +102,11 @@ void remove_other_weights(const fs::path& folder, const std::set<std::string>& w
 }
 
 }  // namespace
+
+bool is_weights_file(std::string_view name) {
+  const bool shard = name.starts_with("model-") && name.ends_with(".safetensors") && name.find("-of-") != name.npos;
+  return shard || name == safetensors::single_file || name == safetensors::index_file;
+}
 
 std::int64_t TensorToWrite::elements() const {
   std::int64_t count = 1;

@@ -11,8 +11,6 @@ namespace {
 constexpr double backward_attention = CostFactors::backward_attention;
 constexpr double backward_linear = CostFactors::backward_linear;
 constexpr double key_value_bytes = 2.0;  // bf16 on the wire
-constexpr double backward_hop = CostFactors::backward_hop;
-constexpr double homeward_hop = CostFactors::homeward_hop;
 
 double paper_linear_flops(const ModelShape& model) {
   const auto h = static_cast<double>(model.hidden_size);
@@ -116,12 +114,6 @@ double CostModel::attention_work(std::int64_t length, int ring_size) const {
 double CostModel::hop_bytes(std::int64_t length, int ring_size) const {
   return static_cast<double>(largest_zigzag_shard(length, ring_size)) *
          static_cast<double>(model_.key_value_elements_per_token()) * key_value_bytes;
-}
-
-RingHops CostModel::ring_hops(int ring_size, double hop_bytes, Link link) const {
-  const LinkRate& rate = link == Link::intra_node ? profile_.intra_node : profile_.inter_node;
-  return {ring_size - 1.0, rate.seconds(hop_bytes), rate.seconds(backward_hop * hop_bytes),
-          rate.seconds(homeward_hop * hop_bytes)};
 }
 
 RankTime CostModel::rank_time(std::int64_t tokens, bool has_local, double local_forward,

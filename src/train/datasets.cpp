@@ -69,16 +69,21 @@ Dataset load_evaluation_data(const TrainConfig& config, const TextEncoder* encod
   return split(store, config, control).eval;
 }
 
-void report_dataset(const std::string& title, const Dataset& dataset, const TextEncoder* encoder,
-                    const TrainConfig& config, std::int64_t max_position_embeddings) {
-  const TokenStore& store = *dataset.store;
+void report_rows(const std::string& title, const TokenStore& store, const TrainConfig& config) {
   log::info("{}: {}", title, describe_rows(store.report(), store.files(), config.cutoff_len));
   for (const std::string& line : describe_ignored_columns(store.report(), store.files())) log::warning("{}", line);
+}
+
+void report_lengths(const std::string& title, const Dataset& dataset, std::int64_t max_position_embeddings) {
+  const TokenStore& store = *dataset.store;
   const LengthStatistics statistics = measure_lengths(store, dataset.samples);
   log::info("{}: {}", title, describe_lengths(statistics));
   if (const auto warning = position_limit_warning(store, statistics, max_position_embeddings))
     log::warning("{}", *warning);
-  log::info("{}: the first sample:\n{}", title, describe_sample(store, dataset.samples.front(), encoder));
+}
+
+void report_first_sample(const std::string& title, const Dataset& dataset, const TextEncoder* encoder) {
+  log::info("{}: the first sample:\n{}", title, describe_sample(*dataset.store, dataset.samples.front(), encoder));
 }
 
 }  // namespace skrull

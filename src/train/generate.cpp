@@ -73,6 +73,9 @@ class Continuation {
     if (!want_logits) return;
     device_.copy_to_host(device_.compute_stream(), host_.data(), view);
     device_.compute_stream().synchronize();
+    if (std::all_of(host_.begin(), host_.end(), [](float logit) { return std::isfinite(logit); })) return;
+    throw_run_failure("the logits behind token {} are not finite; does the model hold weights that are not?",
+                      cache_.filled());
   }
 
   Transformer& model_;

@@ -35,7 +35,7 @@ std::int64_t longest_sample(const Dataset& dataset) {
 }  // namespace
 
 ModelState::ModelState(const TrainConfig& config, RankSession& rank, bool training)
-    : config_(load_qwen2_config(config.model_name_or_path)), table_(config_), stored_dtype_(config_.stored_dtype) {
+    : config_(load_qwen2_config(config.model_name_or_path)), table_(config_) {
   TrainableParametersOptions options;
   options.compute_dtype = config.compute_dtype;
   options.training = training;
@@ -44,17 +44,19 @@ ModelState::ModelState(const TrainConfig& config, RankSession& rank, bool traini
     if (config.init == Initialization::random) {
       initialize_parameters(static_cast<std::uint64_t>(config.seed), config_.initializer_range, table_, block);
     } else {
-      stored_dtype_ = load_parameters(config.model_name_or_path, table_, block);
+      load_parameters(config.model_name_or_path, table_, block);
     }
   });
 }
 
 void ModelState::export_model(const TrainConfig& config, const EndOfTurn& end_of_turn,
                               const std::function<void(const WriteFolder&)>& use) {
+  // "auto": fresh weights have no dtype of their own, loaded ones keep each tensor's.
+  std::optional<DType> dtype = config.save_dtype;
+  if (!dtype && config.init == Initialization::random) dtype = config_.stored_dtype;
   parameters_->get_values([&](const BlockOnHost& block) {
     use([&](const std::filesystem::path& folder) {
-      save_model_folder(folder, config.model_name_or_path, table_, block, config.save_dtype.value_or(stored_dtype_),
-                        end_of_turn, tokenizer_folder(config));
+      save_model_folder(folder, config.model_name_or_path, table_, block, dtype, end_of_turn, tokenizer_folder(config));
     });
   });
 }

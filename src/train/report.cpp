@@ -17,6 +17,14 @@ void report_model(const Qwen2Config& model, const TrainConfig& config) {
             name_of(config.gradient_checkpointing));
 }
 
+void report_disk_space(const std::filesystem::path& folder, std::int64_t model_bytes) {
+  std::error_code unknown;
+  const std::filesystem::space_info space = std::filesystem::space(folder, unknown);
+  if (unknown || space.available >= static_cast<std::uintmax_t>(model_bytes)) return;
+  log::warning("{}: the disk has {} free, the model to be saved takes about {}; make room before the run ends",
+               folder.string(), format_bytes(static_cast<std::int64_t>(space.available)), format_bytes(model_bytes));
+}
+
 void report_memory(const Device& device) {
   log::info("planned memory of a rank:");
   for (const auto& [category, bytes] : device.memory().by_category()) {

@@ -12,12 +12,14 @@
 #include "skrull/config/config_docs.h"
 #include "skrull/core/error.h"
 #include "skrull/core/file.h"
+#include "skrull/model/model_io.h"
 
 namespace skrull {
 namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view checkpoint_prefix = "checkpoint-";
+constexpr std::string_view temporary_prefix = ".saving-";
 constexpr const char* cache_name = "cache";
 
 /// Step of a complete checkpoint folder's name, or nothing.
@@ -29,13 +31,38 @@ std::optional<std::int64_t> checkpoint_step(const std::string& name) {
   return problem == std::errc{} && stop == end ? std::optional(step) : std::nullopt;
 }
 
-/// A file or folder that a run writes into its output_dir.
-bool is_made_by_a_run(const fs::path& entry) {
-  const std::string name = entry.filename().string();
-  return name == "args.json" || name == "metrics.jsonl" || name == "run.log" || name == "config.json" ||
-         name == "generation_config.json" || name == "model.safetensors.index.json" ||
-         name.starts_with(checkpoint_prefix) || name.starts_with(".saving-") ||
-         (name.starts_with("model") && name.ends_with(".safetensors"));
+/// What makes a folder of weights one that loads.
+bool makes_weights_load(const std::string& name) {
+  return name == "config.json" || name == "model.safetensors.index.json";
+}
+
+/// A file or folder that a run leaves in its output_dir beside the model.
+bool is_record_of_a_run(const std::string& name) {
+  return name == "args.json" || name == "metrics.jsonl" || name == "run.log" || checkpoint_step(name).has_value() ||
+         name.starts_with(temporary_prefix);
+}
+
+/// Throws when the run reads `input`, which `what` names, from where it writes.
+void check_input(const fs::path& output, const fs::path& input, const char* what) {
+  std::error_code problem;
+  if (fs::equivalent(output, input, problem)) {
+    throw_invalid_input("output_dir: {} is the {} itself, which training would overwrite; choose another folder",
+                        output.string(), what);
+  }
+  const fs::path inside = fs::canonical(input, problem).lexically_relative(fs::canonical(output, problem));
+  if (problem || inside.empty()) return;
+  const std::string entry = inside.begin()->string();
+  if (is_record_of_a_run(entry) || is_model_file(entry)) {
+    throw_invalid_input(
+        "output_dir: the {} {} is part of an earlier run there, which this run would remove; choose another output_dir",
+        what, input.string());
+  }
+}
+
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::vector<fs::path> entries;
+  for (const auto& entry : fs::directory_iterator(folder)) entries.push_back(entry.path());
+  return entries;
 }
 
 /// Runs `write` on a fresh folder `temporary`; removes it when that throws.
@@ -63,11 +90,10 @@ void RunFolder::check(const TrainConfig& config) const {
     throw_invalid_input("output_dir: {} can't be written ({}); choose another folder or mend its permissions",
                         path_.string(), problem ? problem.message() : "no permission");
   }
-  if (fs::equivalent(path_, config.model_name_or_path, problem)) {
-    throw_invalid_input(
-        "output_dir: {} is the model folder itself, which training would overwrite; choose another folder",
-        path_.string());
-  }
+  check_input(path_, config.model_name_or_path, "model folder");
+  check_input(path_, tokenizer_folder(config), "tokenizer folder");
+  for (const fs::path& file : config.dataset) check_input(path_, file, "data file");
+  for (const fs::path& file : config.eval_dataset) check_input(path_, file, "data file");
   if (config.overwrite_output_dir) return;
   for (const auto& entry : fs::directory_iterator(path_)) {
     if (entry.path().filename() == cache_name) continue;
@@ -79,11 +105,9 @@ void RunFolder::check(const TrainConfig& config) const {
 }
 
 void RunFolder::begin(const TrainConfig& config) const {
-  std::vector<fs::path> earlier;
-  for (const auto& entry : fs::directory_iterator(path_)) {
-    if (is_made_by_a_run(entry.path())) earlier.push_back(entry.path());
+  for (const fs::path& entry : entries_of(path_)) {
+    if (is_record_of_a_run(entry.filename().string())) fs::remove_all(entry);
   }
-  for (const fs::path& entry : earlier) fs::remove_all(entry);
   write_file_atomically(path_ / "args.json", config_to_json(config));
 }
 
@@ -100,7 +124,7 @@ fs::path RunFolder::checkpoint_folder(std::int64_t step) const {
 
 void RunFolder::save_checkpoint(std::int64_t step, std::int64_t total_limit,
                                 const std::function<void(const fs::path&)>& write) const {
-  const fs::path temporary = path_ / fmt::format(".saving-{}{}", checkpoint_prefix, step);
+  const fs::path temporary = path_ / fmt::format("{}{}{}", temporary_prefix, checkpoint_prefix, step);
   write_temporary_folder(temporary, write);
   const fs::path final_folder = checkpoint_folder(step);
   std::error_code problem;
@@ -121,17 +145,36 @@ void RunFolder::save_checkpoint(std::int64_t step, std::int64_t total_limit,
 }
 
 void RunFolder::save_final(const std::function<void(const fs::path&)>& write) const {
-  const fs::path temporary = path_ / ".saving-model";
+  const fs::path temporary = path_ / fmt::format("{}model", temporary_prefix);
   write_temporary_folder(temporary, write);
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(temporary)) files.push_back(entry.path());
+  const std::vector<fs::path> files = entries_of(temporary);
   for (const fs::path& file : files) {
-    std::error_code problem;
-    fs::rename(file, path_ / file.filename(), problem);
-    if (problem) throw_run_failure("{}: can't be completed: {}", (path_ / file.filename()).string(), problem.message());
+    if (!fs::is_directory(path_ / file.filename())) continue;
+    throw_run_failure("{}: a folder stands where the model's file belongs; the trained model lies in {}",
+                      (path_ / file.filename()).string(), temporary.string());
   }
-  std::error_code ignored;
-  fs::remove_all(temporary, ignored);
+  try {
+    // An earlier model stays until the new one is complete on the disk. From here on a folder that holds files of both
+    // must not load: what makes it load goes first and comes last.
+    for (const fs::path& entry : entries_of(path_)) {
+      if (makes_weights_load(entry.filename().string())) fs::remove(entry);
+    }
+    for (const bool last : {false, true}) {
+      for (const fs::path& file : files) {
+        const std::string name = file.filename().string();
+        if (makes_weights_load(name) == last) fs::rename(file, path_ / name);
+      }
+      if (last) break;
+      for (const fs::path& entry : entries_of(path_)) {
+        const bool is_new = std::find(files.begin(), files.end(), temporary / entry.filename()) != files.end();
+        if (is_model_file(entry.filename().string()) && !is_new) fs::remove(entry);
+      }
+    }
+    fs::remove_all(temporary);
+  } catch (const fs::filesystem_error& error) {
+    throw_run_failure("{}: {}; what is not in {} yet lies in {}", error.path1().string(), error.code().message(),
+                      path_.string(), temporary.string());
+  }
   sync_folder(path_);
 }
 

@@ -12,7 +12,6 @@
 #include "skrull/core/error.h"
 #include "skrull/core/log.h"
 #include "skrull/core/text.h"
-#include "skrull/data/sample_report.h"
 #include "skrull/train/datasets.h"
 #include "skrull/train/evaluation.h"
 #include "skrull/train/learning_rate.h"
@@ -41,6 +40,7 @@ class TrainingRun {
 
  private:
   void plan_steps(std::int64_t tokens_in_memory);
+  std::int64_t saved_bytes() const;
   void report_start();
   StepMetrics run_one_step(std::int64_t step);
   void count_skipped(const StepMetrics& metrics);
@@ -92,6 +92,7 @@ TrainingRun::TrainingRun(const TrainConfig& config, const MpiSession& session)
     if (control_.rank() == 0) {
       end_of_turn_ = find_end_of_turn(data_.train, tokenizer_folder(config_));
       folder_.begin(config_);
+      report_disk_space(config_.output_dir, saved_bytes());
       log::add_file(folder_.log_file());
       metrics_file_ = std::make_unique<MetricsFile>(folder_.metrics_file());
     }
@@ -108,6 +109,7 @@ void TrainingRun::plan_steps(std::int64_t tokens_in_memory) {
   loader_options_.policy = std::string(name_of(config_.scheduler.policy));
   loader_options_.cost = make_cost_model(config_, model_state_->config());
   loader_options_.search = search_options(config_);
+  loader_options_.search.keep_ahead = true;
   loader_options_.bucket_tokens = resolve_bucket_tokens(config_, data_, global_batch_size, tokens_in_memory);
   loader_options_.global_batch_size = global_batch_size;
   loader_options_.order = config_.data_order;
@@ -124,6 +126,12 @@ void TrainingRun::plan_steps(std::int64_t tokens_in_memory) {
   learning_rates_ = plan_learning_rate(config_, summary_.steps);
 }
 
+/// About what the saved model takes on the disk.
+std::int64_t TrainingRun::saved_bytes() const {
+  const Qwen2Config& model = model_state_->config();
+  return model.parameter_count() * size_of(config_.save_dtype.value_or(model.stored_dtype));
+}
+
 void TrainingRun::report_start() {
   const RankGrid& grid = rank_.grid();
   log::info("ranks: {} (data parallel {} x context parallel {}), {}", grid.world_size(), grid.data_parallel,
@@ -131,22 +139,26 @@ void TrainingRun::report_start() {
   log::info("device: {}, {:.0f} GFLOP/s measured in {}", rank_.device().description(),
             peak_flops_ / grid.world_size() / 1e9, name_of(config_.compute_dtype));
   report_model(model_state_->config(), config_);
-  report_dataset("data", data_.train, encoder_.get(), config_, model_state_->config().max_position_embeddings);
+  const std::int64_t positions = model_state_->config().max_position_embeddings;
+  report_rows("data", *data_.train.store, config_);
+  report_lengths("data", data_.train, positions);
+  report_first_sample("data", data_.train, encoder_.get());
   if (!data_.eval.empty()) {
-    log::info("evaluation data: {}", describe_lengths(measure_lengths(*data_.eval.store, data_.eval.samples)));
+    if (data_.eval.store != data_.train.store) report_rows("evaluation data", *data_.eval.store, config_);
+    report_lengths("evaluation data", data_.eval, positions);
   }
   log::info("plan: {} steps of {} sequences ({} per epoch), policy {}, at most {} tokens per micro-batch",
             format_count(summary_.steps), loader_options_.global_batch_size, steps_per_epoch_, loader_options_.policy,
             format_count(loader_options_.bucket_tokens));
-  log::info("learning rate: {} to {:.2e}, {} warm-up steps; gradient clipping {}", name_of(learning_rates_.schedule),
-            learning_rates_.peak, learning_rates_.warmup_steps,
+  log::info("learning rate: {}, at most {:.2e}, {} warm-up steps; gradient clipping {}",
+            name_of(learning_rates_.schedule), learning_rates_.peak, learning_rates_.warmup_steps,
             config_.max_grad_norm > 0 ? fmt::format("at norm {}", config_.max_grad_norm) : "off");
   report_memory(rank_.device());
 }
 
 TrainSummary TrainingRun::run() {
   loop_begin_ = Clock::now();
-  summary_.eval_loss = std::numeric_limits<double>::quiet_NaN();
+  summary_.final_loss = summary_.eval_loss = std::numeric_limits<double>::quiet_NaN();
   for (std::int64_t step = 1; step <= summary_.steps; ++step) {
     const StepMetrics metrics = run_one_step(step);
     if (metrics_file_) metrics_file_->append(metrics);
@@ -273,8 +285,16 @@ EvalResult evaluate(const TrainConfig& config, const MpiSession& session) {
     attention =
         std::make_unique<LocalAttention>(attention_shape(state->config()), options.bucket_tokens, false, rank.device());
   });
-  report_dataset("data", data.eval, encoder.get(), config, state->config().max_position_embeddings);
-  return evaluate_dataset(data.eval, options, *model, state->parameters(), *attention, control);
+  report_rows("data", *data.eval.store, config);
+  report_lengths("data", data.eval, state->config().max_position_embeddings);
+  report_first_sample("data", data.eval, encoder.get());
+  const EvalResult result = evaluate_dataset(data.eval, options, *model, state->parameters(), *attention, control);
+  control.agree_or_throw(std::isfinite(result.loss) ? ""
+                                                    : fmt::format("the loss over {} tokens is {}; does the model hold "
+                                                                  "weights that are not finite?",
+                                                                  result.tokens, result.loss),
+                         static_cast<int>(ExitCode::run_failed));
+  return result;
 }
 
 }  // namespace skrull

@@ -1,6 +1,7 @@
 // What is wrong with the user's model, data, config or folders: exit code 2, a message that names the place, and
 // nothing overwritten.
 #include <functional>
+#include <limits>
 
 #include "skrull/core/file.h"
 #include "skrull/core/json.h"
@@ -170,6 +171,14 @@ TEST_CASE("an output folder that is in use stays as it is", "[bad_input]") {
                 {"nothing.jsonl", "No such file"});
   CHECK(read_file(fixture / "done" / "model.safetensors") == model);
   CHECK(fixture.metrics("done").steps.size() == 1);
+
+  // To go on from a checkpoint in the same folder would remove it before the end.
+  fixture.run_here("done", {fixture.data(), "max_steps=2", "save_steps=1", "overwrite_output_dir=true"});
+  const fs::path checkpoint = fixture / "done" / "checkpoint-1";
+  check_refused(
+      fixture.run("done", {fixture.data(), "model_name_or_path=" + checkpoint.string(), "overwrite_output_dir=true"}),
+      {"the model folder " + checkpoint.string() + " is part of an earlier run there"});
+  CHECK(fs::exists(checkpoint / "model.safetensors"));
 }
 
 TEST_CASE("an output folder that can't be written is refused before anything else", "[bad_input]") {
@@ -185,4 +194,61 @@ TEST_CASE("an output folder that can't be written is refused before anything els
 TEST_CASE("bucket_tokens too small for a row names the row and what would do", "[bad_input]") {
   Fixture fixture;
   check_refused(fixture.run("out", {fixture.data(), "bucket_tokens=2"}), {"good.jsonl:1", "bucket_tokens", "3"});
+}
+
+TEST_CASE("overwriting never removes what the run reads, nor what no run made", "[bad_input]") {
+  Fixture fixture;
+  fixture.run_here("done", {fixture.data(), "max_steps=2", "save_steps=1"});
+  const std::string output = (fixture / "done").string();
+  const std::string source = read_file(fixture / "done" / "checkpoint-1" / "model.safetensors");
+  fs::copy_file(fixture / "good.jsonl", fixture / "done" / "checkpoint-1" / "rows.jsonl");
+  fs::create_directory_symlink(output, fixture / "link");
+  const std::string from_checkpoint = "model_name_or_path=" + output + "/checkpoint-1";
+  const std::string overwrite = "overwrite_output_dir=true";
+  const std::string refusal = " is part of an earlier run there";
+  check_refused(fixture.run("done", {fixture.data(), from_checkpoint, overwrite}),
+                {"the model folder " + output + "/checkpoint-1" + refusal});
+  check_refused(fixture.run("link", {fixture.data(), from_checkpoint, overwrite}), {"the model folder ", refusal});
+  check_refused(fixture.run("done", {"dataset=" + output + "/checkpoint-1/rows.jsonl", overwrite}),
+                {"the data file ", refusal});
+  CHECK(read_file(fixture / "done" / "checkpoint-1" / "model.safetensors") == source);
+  CHECK(fixture.metrics("done").steps.size() == 2);
+
+  fs::create_directories(fixture / "done" / "checkpoint-best");
+  write_file_atomically(fixture / "done" / "notes.txt", "mine");
+  fixture.run_here("done", {fixture.data(), "max_steps=1", overwrite});
+  CHECK(fs::exists(fixture / "done" / "checkpoint-best"));
+  CHECK(fs::exists(fixture / "done" / "notes.txt"));
+  CHECK_FALSE(fs::exists(fixture / "done" / "checkpoint-1"));
+}
+
+TEST_CASE("a model whose weights are not finite is not evaluated in silence", "[bad_input]") {
+  Fixture fixture;
+  test::write_edited_model(fixture / "nan", test::tiny_model(), [](auto& tensors) {
+    tensors.at("model.norm.weight").values.front() = std::numeric_limits<float>::quiet_NaN();
+  });
+  const std::string model = (fixture / "nan").string();
+  for (const int ranks : {0, 2}) {
+    const auto result = fixture.evaluate({fixture.data(), "model_name_or_path=" + model}, ranks);
+    INFO(result.errors);
+    CHECK(result.exit_code == 1);
+    CHECK(result.output.empty());
+    CHECK(test::contains(result.errors, "the loss over 4 tokens is nan"));
+    CHECK_FALSE(test::contains(result.errors, "MPI_ABORT"));
+  }
+  const auto generated = test::run_skrull({"generate", "--model", model, "--input-ids", "1 2"});
+  CHECK(generated.exit_code == 1);
+  CHECK(test::contains(generated.errors, "the logits behind token 2 are not finite"));
+}
+
+TEST_CASE("arguments of generate that are wrong are told in words", "[bad_input]") {
+  const auto refusal = [](const std::string& ids, const std::string& count) {
+    const auto result =
+        test::run_skrull({"generate", "--model", test::tiny_model(), "--input-ids", ids, "--max-new-tokens", count});
+    CHECK(result.exit_code == 2);
+    return result.errors;
+  };
+  CHECK(test::contains(refusal("", "2"), "--input-ids: no token id in it"));
+  CHECK(test::contains(refusal("1", "0"), "--max-new-tokens: expected a whole number of at least 1, got 0"));
+  CHECK(test::contains(refusal("1", "x"), "--max-new-tokens"));
 }

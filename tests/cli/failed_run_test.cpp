@@ -89,6 +89,24 @@ TEST_CASE("a full disk while saving is an error that names the file; a checkpoin
   }
 }
 
+TEST_CASE("an earlier run's model stays until the new one is saved", "[failed_run]") {
+  test::TrainingFixture fixture;
+  // One model fits beside the small files of a run, two don't.
+  const SmallDisk disk(fixture / "disk", "size=160k");
+  if (!disk.mounted()) return;
+  Overrides run = options(fixture);
+  run.emplace_back("overwrite_output_dir=true");
+  fixture.run_here("disk", run);
+  const std::string model = read_file(fixture / "disk" / "model.safetensors");
+  const auto result = fixture.run("disk", run, 2);
+  INFO(result.errors);
+  CHECK(result.exit_code == 1);
+  CHECK(test::contains(result.errors, "warning: " + (fixture / "disk").string() + ": the disk has "));
+  CHECK(test::contains(result.errors, "the disk is too full to save the model"));
+  CHECK(read_file(fixture / "disk" / "model.safetensors") == model);
+  CHECK(fs::exists(fixture / "disk" / "config.json"));
+}
+
 TEST_CASE("a limit on the size of files is a failed write, not a sudden end", "[failed_run]") {
   test::TrainingFixture fixture;
   const auto arguments = fixture.arguments("train", "out", options(fixture));
@@ -144,4 +162,14 @@ TEST_CASE("one rank that can't start ends all with its reason", "[failed_run]") 
   CHECK(key.exit_code == 2);
   CHECK(test::contains(key.errors, "lerning_rate: unknown key; did you mean learning_rate?"));
   CHECK_FALSE(holds_a_model(fixture / "out"));
+}
+
+TEST_CASE("a result that can't be written is no success", "[failed_run]") {
+  const auto run = [](const std::string& redirection) {
+    return test::run_command({"bash", "-c", program + " config --schema " + redirection});
+  };
+  const auto full = run("> /dev/full");
+  CHECK(full.exit_code == 1);
+  CHECK(test::contains(full.errors, "standard output can't be written"));
+  CHECK(run(">&- 2>&-").exit_code == 0);
 }

@@ -262,3 +262,10 @@ TEST_CASE("the echo of a config gives the same config") {
   const auto split = parse_text(R"({"val_size": 12, "save_dtype": "auto"})");
   CHECK(parse_text(config_to_json(split)) == split);
 }
+
+TEST_CASE("a warm-up of all max_steps is a contradiction") {
+  CHECK(
+      problem_in(R"({"warmup_steps": 10, "max_steps": 10})") ==
+      "config.json: warmup_steps: is 10, which leaves nothing of the 10 steps of max_steps; give fewer warm-up steps");
+  CHECK(parse_text(R"({"warmup_steps": 9, "max_steps": 10})").warmup_steps == 9);
+}

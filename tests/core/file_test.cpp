@@ -1,5 +1,7 @@
 #include "skrull/core/file.h"
 
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <fstream>
 
@@ -75,4 +77,20 @@ TEST_CASE("checksums tell fields apart") {
   second.add_field("bc");
   CHECK(first.hex() != second.hex());
   CHECK(Checksum().hex() == "99aa06d3014798d86001c324468d497f");  // XXH3-128 of nothing, from the xxHash repository
+}
+
+TEST_CASE("a folder or a named pipe in a file's place is refused at once") {
+  const test::TemporaryFolder folder;
+  const auto reason = [](const std::filesystem::path& file) {
+    try {
+      read_file(file);
+    } catch (const InvalidInput& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(reason(folder.path()) == folder.path().string() + ": is a folder, expected a file");
+  const auto pipe = folder / "pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK(reason(pipe) == pipe.string() + ": expected a regular file");  // not: waits for a writer
 }

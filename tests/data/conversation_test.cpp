@@ -154,3 +154,8 @@ TEST_CASE("a long value that should be a role is not quoted") {
   CHECK(error_of(row_of(R"({"role": ")" + secret + R"(", "content": "a"})")) ==
         "messages[0].role: a text of 100 bytes is not a role; expected one of system, user, assistant, tool");
 }
+
+TEST_CASE("turns with the keys of ShareGPT are told how to become messages") {
+  CHECK(contains(error_of(row_of(R"({"from": "human", "value": "q"})")),
+                 "messages[0].role: missing; ShareGPT turns: rename \"from\""));
+}

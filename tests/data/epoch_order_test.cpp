@@ -41,6 +41,7 @@ TEST_CASE("steps of an epoch and of a run") {
   CHECK(total_steps(10, 1.1, -1) == 11);  // 1.1 * 10 is 11.000000000000002
   CHECK(total_steps(10, 0.01, 0) == 1);
   CHECK(total_steps(10, 3.0, 7) == 7);
+  CHECK_THROWS_AS(total_steps(10, 1e18, -1), InvalidInput);
 }
 
 TEST_CASE("each epoch holds every sample exactly once, in any order, batches of the full size but the last") {

@@ -207,5 +207,6 @@ TEST_CASE("sharded sequences are refused until they can be computed") {
   const TokenStore store = fixture.of_lengths(mixed);
   LoaderOptions options = options_of(1, 2);
   options.topology.context_parallel = 2;
+  options.policy = "packed";  // shards every sequence
   CHECK_THROWS_AS(Loader(store, all_samples(store), options).step(0).micro_batch(0), RunFailure);
 }

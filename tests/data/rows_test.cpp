@@ -64,3 +64,9 @@ TEST_CASE("positions inside a row of several lines") {
   CHECK(locate(row, "f", 0) == "f:5: column 3");
   CHECK(locate(row, "f", 9) == "f:6: column 8");
 }
+
+TEST_CASE("compressed files are recognised") {
+  CHECK(failure_of("\x1F\x8B\x08{}") == "f: the file is compressed; unpack it first");
+  CHECK(failure_of("\x28\xB5\x2F\xFD{}") == "f: the file is compressed; unpack it first");
+  CHECK(failure_of("PK\x03\x04{}") == "f: the file is compressed; unpack it first");
+}

@@ -34,6 +34,14 @@ TEST_CASE("input_ids without labels train on every next token") {
   CHECK(result.sample.supervised == 3);  // T - 1
 }
 
+TEST_CASE("a column that is null is as none") {
+  const RowResult row = build(R"({"messages": null, "text": "ab", "input_ids": null, "labels": null, "note": null})");
+  CHECK(row.sample.ids == Ids{'a', 'b', test::message_end});
+  CHECK(row.ignored.empty());
+  CHECK(contains(failure(R"({"messages": null})"), "the row holds \"messages\" (null), expected one of"));
+  CHECK(build(R"({"input_ids": [5, 6, 7, 8], "labels": null})").sample.labels == Ids{6, 7, 8, X});
+}
+
 TEST_CASE("labels are shifted once on the whole sequence") {
   const RowResult result = build(R"({"input_ids": [5, 6, 7, 8, 9], "labels": [5, -100, 7, -100, 9]})");
   CHECK(result.sample.labels == Ids{X, 7, X, 9, X});
@@ -111,7 +119,7 @@ TEST_CASE("bad token ids name the entry and the vocabulary") {
   CHECK(contains(failure(R"({"input_ids": [5, 6], "labels": [5, 1000]})"), "labels[1] is 1000, outside"));
   CHECK(contains(failure(R"({"input_ids": [5, 4294967297]})"), "input_ids[1] is 4294967297, expected a token id"));
   CHECK(contains(failure(R"({"input_ids": [99999999999999999999]})"), "input_ids[0] is beyond 64 bits, expected"));
-  CHECK(contains(failure(R"({"input_ids": [5, 1.5]})"), "input_ids[1] is of type number, expected a token id"));
+  CHECK(contains(failure(R"({"input_ids": [5, 1.5]})"), "input_ids[1] is 1.5, expected a token id"));
   CHECK(contains(failure(R"({"input_ids": [5, true]})"), "input_ids[1] is of type boolean"));
   CHECK(contains(failure(R"({"input_ids": [[5, 6]]})"), "input_ids[0] is of type array"));
   CHECK(contains(failure(R"({"input_ids": []})"), "\"input_ids\" is empty"));

@@ -241,7 +241,13 @@ TEST_CASE("a cache folder that can't be written is an error of the run") {
   StoreFixture fixture;
   TokenStoreRequest request = fixture.request({fixture.write("a.jsonl", mixed_rows(3))});
   request.cache_folder = request.files[0] / "cache";  // below a file
-  CHECK_THROWS_AS(build_token_store(request), RunFailure);
+  try {
+    build_token_store(request);
+    FAIL("the folder was made");
+  } catch (const RunFailure& failure) {
+    CHECK(test::contains(failure.what(), "a.jsonl/cache: the folder of the token cache can't be made"));
+    CHECK(test::contains(failure.what(), "SKRULL_CACHE"));
+  }
 }
 
 TEST_CASE("nothing is written beside the data") {

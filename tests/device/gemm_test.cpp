@@ -54,8 +54,8 @@ void check_product(const Case& c, DType dtype, DType c_dtype, int threads) {
 
 TEST_CASE("matrix products agree with sums in fp64") {
   const std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t>> shapes = {
-      {1, 1, 1},    {1, 7, 33},     {5, 1, 3},     {2, 70, 129}, {33, 17, 65},
-      {64, 64, 64}, {130, 48, 257}, {1, 300, 200}, {3, 260, 96}};
+      {1, 1, 1},    {4, 6, 1},    {1, 7, 33},     {5, 1, 3},     {2, 70, 129},
+      {33, 17, 65}, {64, 64, 64}, {130, 48, 257}, {1, 300, 200}, {3, 260, 96}};
   const auto [dtype, c_dtype] =
       GENERATE(std::pair{DType::float32, DType::float32}, std::pair{DType::bfloat16, DType::bfloat16},
                std::pair{DType::bfloat16, DType::float32});

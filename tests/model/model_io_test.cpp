@@ -131,7 +131,7 @@ TEST_CASE("what was stored is loaded, whatever the sharding") {
     for (const std::int64_t shard_bytes : {std::int64_t{100}, std::int64_t{1000}, std::int64_t{1} << 40}) {
       write_safetensors(model.folder.path(), tensors_of(model.table, model.values), shard_bytes);
       test::HostParameters loaded(model.table);
-      CHECK(load_parameters(model.folder.path(), model.table, loaded.blocks()) == DType::float32);
+      load_parameters(model.folder.path(), model.table, loaded.blocks());
       CHECK(loaded == model.values);
     }
   }
@@ -143,7 +143,7 @@ TEST_CASE("BF16 and F16 weights are converted exactly") {
   for (TensorToWrite& tensor : tensors) tensor = constant(tensor.name, DType::bfloat16, tensor.shape, bfloat16(-1.5F));
   tensors.back() = constant(tensors.back().name, DType::float16, tensors.back().shape, std::uint16_t{0x3555});
   write_safetensors(model.folder.path(), tensors);
-  CHECK(load_parameters(model.folder.path(), model.table, model.values.blocks()) == DType::bfloat16);
+  load_parameters(model.folder.path(), model.table, model.values.blocks());
   CHECK(model.values.values("model.embed_tokens.weight") == std::vector<float>(13 * 8, -1.5F));
   CHECK(model.values.values("model.norm.weight") == std::vector<float>(8, 0.333251953125F));
 }
@@ -250,7 +250,7 @@ TEST_CASE("weights are rounded to the dtype of the saved folder, and config.json
     CHECK(read_ordered_json_file(folder / "generation_config.json") ==
           OrderedJson({{"bos_token_id", 1}, {"eos_token_id", 2}}));
     test::HostParameters loaded(model.table);
-    CHECK(load_parameters(folder.path(), model.table, loaded.blocks()) == dtype);
+    load_parameters(folder.path(), model.table, loaded.blocks());
     const std::vector<float> before = model.values.values("model.layers.1.mlp.up_proj.weight");
     const std::vector<float> after = loaded.values("model.layers.1.mlp.up_proj.weight");
     for (std::size_t i = 0; i < before.size(); ++i) {
@@ -267,6 +267,22 @@ TEST_CASE("weights are rounded to the dtype of the saved folder, and config.json
   save_model_folder(folder.path(), model.folder.path(), model.table, model.values.blocks(), DType::bfloat16);
   config["dtype"] = "bfloat16";
   CHECK(read_ordered_json_file(folder / "config.json") == config);
+}
+
+TEST_CASE("without a dtype every tensor keeps its own") {
+  StoredModel model(small_config(false));
+  std::vector<TensorToWrite> tensors = tensors_of(model.table, model.values);
+  for (TensorToWrite& tensor : tensors) {
+    if (tensor.shape.size() < 2) continue;  // norms and biases stay float32
+    tensor = constant(tensor.name, DType::bfloat16, tensor.shape, bfloat16(-1.5F));
+  }
+  tensors.back() = constant(tensors.back().name, DType::float16, tensors.back().shape, std::uint16_t{0x3555});
+  write_safetensors(model.folder.path(), tensors);
+  load_parameters(model.folder.path(), model.table, model.values.blocks());
+  const test::TemporaryFolder folder;
+  save_model_folder(folder.path(), model.folder.path(), model.table, model.values.blocks(), std::nullopt);
+  CHECK(read_file(folder / "model.safetensors") == read_file(model.folder / "model.safetensors"));
+  CHECK(read_ordered_json_file(folder / "config.json")["torch_dtype"] == "bfloat16");  // of most of the bytes
 }
 
 TEST_CASE("a base model tuned on chats stops at the end of a turn") {

@@ -259,3 +259,8 @@ TEST_CASE("writing fails with a reason and leaves nothing") {
   CHECK_THROWS_AS(write_safetensors(folder.path(), {counting("a", {1}, 0), counting("a", {1}, 0)}), RunFailure);
   CHECK(names_in(folder.path()).empty());
 }
+
+TEST_CASE("a pointer of Git LFS in a file's place is named as such") {
+  const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 988097824\n";
+  CHECK(contains_all(refusal(pointer), {"is a pointer of Git LFS", "git lfs pull"}));
+}

@@ -3,6 +3,11 @@
 
 #if SKRULL_CATCH2_MAJOR == 2
 #include <catch2/catch.hpp>
+namespace Catch::Matchers {
+inline auto ContainsSubstring(const std::string& part) {
+  return Contains(part);
+}
+}  // namespace Catch::Matchers
 #else
 #include <catch2/catch_all.hpp>
 using Catch::Approx;

@@ -24,23 +24,6 @@ void check_same(const std::vector<double>& values, const std::vector<double>& ex
   for (std::size_t i = 0; i < values.size(); ++i) CHECK(values[i] == Approx(expected[i]).epsilon(tolerance));
 }
 
-/// metrics.jsonl without the fields that depend on the clock or the process.
-std::string without_measurements(const test::MetricsRows& rows) {
-  std::string text;
-  for (Json row : rows.steps) {
-    for (const char* field : {"tokens_per_second", "trained_tokens_per_second", "step_seconds", "mfu",
-                              "peak_memory_bytes", "eta_seconds"}) {
-      row.erase(field);
-    }
-    text += row.dump() + "\n";
-  }
-  for (Json row : rows.evaluations) {
-    row.erase("eval_seconds");
-    text += row.dump() + "\n";
-  }
-  return text;
-}
-
 }  // namespace
 
 TEST_CASE("every layout gives the same losses, gradient norms and weights", "[layouts]") {
@@ -108,8 +91,8 @@ TEST_CASE("the same config twice gives the same bits", "[layouts]") {
       REQUIRE(result.exit_code == 0);
     }
     const auto output = [&](const std::string& name) { return name + std::to_string(ranks); };
-    CHECK(without_measurements(fixture.metrics(output("first"))) ==
-          without_measurements(fixture.metrics(output("second"))));
+    CHECK(fixture.metrics(output("first")).without_measurements() ==
+          fixture.metrics(output("second")).without_measurements());
     CHECK(read_file(fixture / output("first") / "model.safetensors") ==
           read_file(fixture / output("second") / "model.safetensors"));
   }

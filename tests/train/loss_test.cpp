@@ -154,11 +154,14 @@ TEST_CASE("steps of a run: every sample once per epoch, max_steps before epochs,
 TEST_CASE("a warm-up that leaves no training is an error, clipping is on unless switched off", "[loss]") {
   test::TrainingFixture fixture;
   const auto data = fixture.write("rows.jsonl", test::random_rows(11, 4, 12, 97));
-  const test::Failure failure = test::failure_of([&] {
-    fixture.run_here("warm", one_step(data, {"max_steps=3", "warmup_steps=3"}));
-  });
-  CHECK(failure.exit_code == 2);
-  CHECK(test::contains(failure.message, "warmup_steps: the warm-up (3 steps) leaves nothing of the 3"));
+  const auto failure_with = [&](const Overrides& more) {
+    const test::Failure failure = test::failure_of([&] { fixture.run_here("warm", one_step(data, more)); });
+    CHECK(failure.exit_code == 2);
+    return failure.message;
+  };
+  CHECK(test::contains(failure_with({"max_steps=3", "warmup_steps=3"}), "leaves nothing of the 3 steps of max_steps"));
+  CHECK(test::contains(failure_with({"max_steps=-1", "num_train_epochs=3", "warmup_steps=3"}),
+                       "warmup_steps: the warm-up (3 steps) leaves nothing of the 3"));
   CHECK_FALSE(std::filesystem::exists(fixture / "warm" / "args.json"));
 
   const Overrides training = {"learning_rate=0.01", "lr_scheduler_type=constant", "max_steps=3"};

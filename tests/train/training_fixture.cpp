@@ -112,11 +112,30 @@ void write_edited_model(const fs::path& folder, const fs::path& source,
   write_safetensors(folder, to_write);
 }
 
+Overrides joined(Overrides options, const Overrides& more) {
+  options.insert(options.end(), more.begin(), more.end());
+  return options;
+}
+
 std::vector<double> MetricsRows::of_steps(const std::string& field) const {
   std::vector<double> values;
   values.reserve(steps.size());
   for (const Json& row : steps) values.push_back(row.at(field).is_null() ? NAN : row.at(field).get<double>());
   return values;
+}
+
+std::string MetricsRows::without_measurements() const {
+  std::string text;
+  for (const std::vector<Json>* rows : {&steps, &evaluations}) {
+    for (Json row : *rows) {
+      for (const char* field : {"tokens_per_second", "trained_tokens_per_second", "step_seconds", "mfu",
+                                "peak_memory_bytes", "eta_seconds", "eval_seconds"}) {
+        row.erase(field);
+      }
+      text += row.dump() + "\n";
+    }
+  }
+  return text;
 }
 
 MetricsRows read_metrics(const fs::path& output_dir) {

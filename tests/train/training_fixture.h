@@ -57,11 +57,15 @@ struct MetricsRows {
 
   /// The value of one field in every step.
   std::vector<double> of_steps(const std::string& field) const;
+  /// All rows as text, without the fields that depend on the clock or the process.
+  std::string without_measurements() const;
 };
 
 MetricsRows read_metrics(const std::filesystem::path& output_dir);
 
-using Overrides = std::vector<std::string>;  ///< key=value ...
+using Overrides = std::vector<std::string>;  ///< key=value ...; the last one wins
+
+Overrides joined(Overrides options, const Overrides& more);
 
 /// A temporary folder with data, a token cache and the output folders of runs.
 class TrainingFixture {

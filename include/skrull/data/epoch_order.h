@@ -14,6 +14,7 @@ namespace skrull {
 std::int64_t steps_per_epoch(std::int64_t samples, std::int64_t global_batch_size);
 
 /// Optimizer steps of a run: max_steps when positive, else ceil(num_train_epochs x steps_per_epoch); at least 1.
+/// Throws InvalidInput when that is beyond counting.
 std::int64_t total_steps(std::int64_t steps_per_epoch, double num_train_epochs, std::int64_t max_steps);
 
 struct EpochOrderRequest {

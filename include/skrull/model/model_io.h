@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "skrull/core/tensor.h"
@@ -18,9 +20,8 @@ using BlockOnHost = std::function<TensorView(int block)>;
 
 /// Fills every block from <folder>'s safetensors, converting F32/BF16/F16 to fp32. Throws InvalidInput naming the
 /// tensor and file for a missing tensor, one too many, a wrong shape or dtype; a tied lm_head.weight that is present
-/// must equal the embedding. Buffers of rotary embeddings that old files hold are ignored. Returns the dtype the folder
-/// stores (of most of its bytes).
-DType load_parameters(const std::filesystem::path& folder, const ParameterTable& table, const BlockOnHost& block);
+/// must equal the embedding. Buffers of rotary embeddings that old files hold are ignored.
+void load_parameters(const std::filesystem::path& folder, const ParameterTable& table, const BlockOnHost& block);
 
 /// normal(0, initializer_range) for matrices, ones for norms, zeros for biases, by counter from (seed, tensor name,
 /// element): the same for any sharding.
@@ -33,7 +34,8 @@ struct EndOfTurn {
   std::string token;           ///< "<|im_end|>"
 };
 
-/// Writes a Hugging Face folder at `folder` (made if missing): weights in `dtype`, 5 GB shards, names, shapes and order
+/// Writes a Hugging Face folder at `folder` (made if missing): weights in `dtype` (nothing: each tensor's as in
+/// `source_folder`, which must hold weights), 5 GB shards, names, shapes and order
 /// as Hugging Face's own (the source's order when it holds weights; a tied head is omitted), config.json copied from
 /// `source_folder` with its dtype set, generation_config.json copied or made from config.json's token ids, tokenizer
 /// files copied byte for byte when there, from `tokenizer_folder` (empty: `source_folder`).
@@ -42,8 +44,11 @@ struct EndOfTurn {
 /// among them already (a file that is right stays as it was).
 /// Throws RunFailure when writing fails, InvalidInput for a broken file of the source.
 void save_model_folder(const std::filesystem::path& folder, const std::filesystem::path& source_folder,
-                       const ParameterTable& table, const BlockOnHost& block, DType dtype,
+                       const ParameterTable& table, const BlockOnHost& block, std::optional<DType> dtype,
                        const EndOfTurn& end_of_turn = {}, const std::filesystem::path& tokenizer_folder = {});
+
+/// Whether save_model_folder() may write a file of this name.
+bool is_model_file(std::string_view name);
 
 /// Token ids that end a generation: generation_config.json's, else config.json's, else none.
 std::vector<std::int64_t> load_eos_token_ids(const std::filesystem::path& folder);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -59,6 +60,9 @@ struct TensorToWrite {
   std::int64_t elements() const;
   std::int64_t bytes() const { return elements() * size_of(dtype); }
 };
+
+/// Whether write_safetensors() may write a file of this name.
+bool is_weights_file(std::string_view name);
 
 /// Writes model.safetensors, or model-0000i-of-0000n.safetensors and model.safetensors.index.json when larger than
 /// `shard_bytes`, into an existing folder; header metadata {"format":"pt"}. A tensor larger than `shard_bytes` has a

@@ -133,7 +133,11 @@ class CostModel {
   /// Weight of local or ring attention's forward seconds in the rank's total: layers x (forward passes + 2.5).
   double attention_weight() const { return layers_ * (forward_passes_ + 2.5); }
 
-  RingHops ring_hops(int ring_size, double hop_bytes, Link link) const;
+  RingHops ring_hops(int ring_size, double hop_bytes, Link link) const {
+    const LinkRate& rate = link == Link::intra_node ? profile_.intra_node : profile_.inter_node;
+    return {ring_size - 1.0, rate.seconds(hop_bytes), rate.seconds(CostFactors::backward_hop * hop_bytes),
+            rate.seconds(CostFactors::homeward_hop * hop_bytes)};
+  }
   /// Seconds of one layer of one ring on one of its ranks, with the attention_forward of that position.
   RingTime ring_time(const RingHops& hops, double attention_forward) const {
     const double size = hops.count + 1.0;

@@ -16,6 +16,7 @@ struct SearchOptions {
   std::int64_t moves = -1;    ///< of the local search; -1: by the predicted step time
   double budget_ms = 0.0;     ///< > 0: also stop after this time, which makes plans depend on the machine's speed
   int threads = 1;            ///< the plan does not depend on it
+  bool keep_ahead = false;    ///< plans are made while the step before is computed: no longer search than that allows
 };
 
 /// Plans by the named policy. Deterministic unless budget_ms is set. Throws InvalidInput for an unknown policy (names

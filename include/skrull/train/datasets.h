@@ -47,9 +47,15 @@ Datasets load_datasets(const TrainConfig& config, const TextEncoder* encoder, st
 Dataset load_evaluation_data(const TrainConfig& config, const TextEncoder* encoder, std::int64_t vocab_size,
                              const std::filesystem::path& cache_folder, ControlChannel& control);
 
-/// Lines for people: rows kept and dropped, lengths, ignored columns (as warnings), and one decoded sample with its
-/// supervised part marked.
-void report_dataset(const std::string& title, const Dataset& dataset, const TextEncoder* encoder,
-                    const TrainConfig& config, std::int64_t max_position_embeddings);
+// Lines for people. `title` says which data it is.
+
+/// Rows kept, dropped and truncated, and ignored columns (as warnings), of the whole store.
+void report_rows(const std::string& title, const TokenStore& store, const TrainConfig& config);
+
+/// Number and lengths of the samples; a warning when one is longer than the model's positions.
+void report_lengths(const std::string& title, const Dataset& dataset, std::int64_t max_position_embeddings);
+
+/// One decoded sample with its supervised part marked.
+void report_first_sample(const std::string& title, const Dataset& dataset, const TextEncoder* encoder);
 
 }  // namespace skrull

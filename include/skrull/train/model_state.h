@@ -35,7 +35,6 @@ class ModelState {
  private:
   Qwen2Config config_;
   ParameterTable table_;
-  DType stored_dtype_;
   std::unique_ptr<TrainableParameters> parameters_;
 };
 

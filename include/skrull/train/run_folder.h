@@ -16,11 +16,12 @@ class RunFolder {
   explicit RunFolder(std::filesystem::path output_dir) : path_(std::move(output_dir)) {}
 
   /// Before a long start-up: throws InvalidInput when the folder holds anything but a token cache and
-  /// overwrite_output_dir is false, when it can't be made or written, or when it is the model folder itself. Changes
-  /// nothing but making the folder.
+  /// overwrite_output_dir is false, when it can't be made or written, or when something that the run reads is what it
+  /// would overwrite: the folder itself, or an earlier run's checkpoint or file in it. Changes nothing but making the
+  /// folder.
   void check(const TrainConfig& config) const;
-  /// When the start-up has succeeded: removes what an earlier run left there (metrics, log, checkpoints, model files;
-  /// files that no run makes stay) and writes args.json, the resolved config.
+  /// When the start-up has succeeded: removes what an earlier run left there (metrics, log, checkpoints; its final
+  /// model stays until save_final(), files that no run makes stay) and writes args.json, the resolved config.
   void begin(const TrainConfig& config) const;
 
   const std::filesystem::path& path() const { return path_; }
@@ -37,7 +38,8 @@ class RunFolder {
   void save_checkpoint(std::int64_t step, std::int64_t total_limit,
                        const std::function<void(const std::filesystem::path&)>& write) const;
 
-  /// Calls `write` on a temporary folder beside the final files and moves each file into output_dir when it returns.
+  /// Calls `write` on a temporary folder beside the final files. When it returns, its files replace those of an earlier
+  /// model in output_dir; when it throws, the temporary folder is removed and an earlier model stays as it was.
   void save_final(const std::function<void(const std::filesystem::path&)>& write) const;
 
  private:

@@ -12,7 +12,7 @@ namespace skrull {
 struct TrainSummary {
   std::int64_t steps = 0;
   std::int64_t skipped_steps = 0;
-  double final_loss = 0;     ///< of the last updated step
+  double final_loss = 0;     ///< of the last updated step; NaN when no step was
   double eval_loss = 0;      ///< NaN without evaluation data
   double train_seconds = 0;  ///< of the training loop, evaluation and saving included
   std::int64_t tokens = 0;   ///< of all steps

@@ -95,7 +95,8 @@ void widen(const ConstTensorView& matrix, std::int64_t row, std::int64_t rows, s
   });
 }
 
-/// A bfloat16 product on a machine without bfloat16 instructions: blocks are widened and multiplied in fp32.
+/// A bfloat16 product that oneDNN doesn't offer (on a machine without bfloat16 instructions) or gets wrong: blocks are
+/// widened and multiplied in fp32.
 void run_widened(const Product& p) {
   constexpr std::int64_t block_m = 512;
   constexpr std::int64_t block_n = 1024;
@@ -235,6 +236,16 @@ std::shared_ptr<const CompiledGemm> GemmCache::get(const GemmKey& key) {
   return gemm;
 }
 
+namespace {
+
+/// One column cut out of a wider matrix. oneDNN 3.7's bfloat16 products take the elements of such a vector for
+/// neighbours in memory.
+bool is_strided_column(const ConstTensorView& matrix) {
+  return matrix.cols() == 1 && matrix.rows() > 1 && matrix.row_stride() > 1;
+}
+
+}  // namespace
+
 void CpuOps::gemm(Stream& stream, const Gemm& gemm) {
   const Product product = checked(gemm);
   run(stream, [this, product] {
@@ -244,6 +255,8 @@ void CpuOps::gemm(Stream& stream, const Gemm& gemm) {
       run_without_terms(product);
     } else if (g.a.dtype() == DType::float32) {
       run_float32(product);
+    } else if (is_strided_column(g.a) || is_strided_column(g.b) || is_strided_column(g.c)) {
+      run_widened(product);
     } else {
       const GemmKey key{.m = m,
                         .n = n,

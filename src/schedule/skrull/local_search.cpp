@@ -15,22 +15,23 @@ namespace {
 
 // Cooling: from a maximum soft enough to let moves pass that only help the second-slowest rank, to a nearly hard one.
 constexpr int stages = 12;
-constexpr double first_temperature = 5e-5;  // relative worsening that is accepted once in e
-constexpr double last_temperature = 3e-7;
+constexpr double first_temperature = 1e-4;  // relative worsening that is accepted once in e
+constexpr double last_temperature = 6e-7;
 constexpr int first_sharpness = 7;
 constexpr int last_sharpness = 9;
 
 // Shares of the kinds of moves; the rest relocates one sequence.
-constexpr double reshape_share = 0.15;
+constexpr double reshape_share = 0.2;
 constexpr double swap_share = 0.55;
 constexpr double exchange_share = 0.02;
-/// Share of all effort that goes into rebuilding.
-constexpr double rebuild_share = 0.4;
+/// Share of all effort that goes into rebuilding, which pays most where micro-batches exchange sequences.
+constexpr double rebuild_share_of_several = 0.5;
+constexpr double rebuild_share_of_one = 0.2;
 
 // What a move costs, in moves of whole sequences.
 constexpr int local_effort = 1;
-constexpr int ring_effort = 6;
-constexpr int rebuild_effort_per_sequence = 15;
+constexpr int ring_effort = 8;
+constexpr int rebuild_effort_per_sequence = 20;
 
 /// A sequence is long, and worth a ring, when alone it takes this share of the schedule.
 constexpr double long_share = 0.3;
@@ -92,7 +93,8 @@ class Annealing {
       objective_.rebuild(first_sharpness + static_cast<int>(std::lround((last_sharpness - first_sharpness) * share)));
       last_stage_ = stage + 1 == stages;
       value_ = objective_.value();
-      if (!run_until(options_.moves * (stage + 1) / stages)) break;
+      const double moves = static_cast<double>(options_.moves) * (stage + 1) / stages;
+      if (!run_until(static_cast<std::int64_t>(moves))) break;
     }
     return std::move(best_);
   }
@@ -106,7 +108,7 @@ class Annealing {
         remember_best();
         return false;
       }
-      if (static_cast<double>(rebuild_effort_) < rebuild_share * static_cast<double>(effort_)) {
+      if (static_cast<double>(rebuild_effort_) < rebuild_share_ * static_cast<double>(effort_)) {
         const int effort = rebuild();
         rebuild_effort_ += effort;
         effort_ += effort;
@@ -538,6 +540,8 @@ class Annealing {
   bool last_stage_ = false;
   std::int64_t effort_ = 0;
   std::int64_t rebuild_effort_ = 0;
+  double rebuild_share_ = draft_.micro_batch_count() > draft_.data_parallel() ? rebuild_share_of_several
+                                                                              : rebuild_share_of_one;
 
   // Storage that moves reuse.
   Place old_a_;

@@ -20,22 +20,22 @@ PlacementCosts::PlacementCosts(const ScheduleRequest& request, const CostModel& 
   shards_.resize(class_length_.size());
 }
 
-const ShardCosts& PlacementCosts::shards(int sequence, int ring_size) const {
+const ShardCosts& PlacementCosts::compute_shards(int sequence, int ring_size) const {
   const auto index = static_cast<std::size_t>(length_class(sequence));
-  std::vector<ShardCosts>& by_size = shards_[index];
   const auto size = static_cast<std::size_t>(ring_size);
-  if (by_size.size() <= size) by_size.resize(size + 1);
-  ShardCosts& shards = by_size[size];
-  if (!shards.tokens.empty()) return shards;
   const std::int64_t length = class_length_[index];
-  shards.attention_forward.resize(size);
-  cost_.attention_forward(length, ring_size, shards.attention_forward);
+  auto shards = std::make_unique<ShardCosts>();
+  shards->attention_forward.resize(size);
+  cost_.attention_forward(length, ring_size, shards->attention_forward);
   for (int position = 0; position < ring_size; ++position) {
-    shards.tokens.push_back(zigzag_shard_length(length, ring_size, position));
+    shards->tokens.push_back(zigzag_shard_length(length, ring_size, position));
   }
-  shards.most_tokens = *std::max_element(shards.tokens.begin(), shards.tokens.end());
-  shards.hop_bytes = cost_.hop_bytes(length, ring_size);
-  return shards;
+  shards->most_tokens = *std::max_element(shards->tokens.begin(), shards->tokens.end());
+  shards->hop_bytes = cost_.hop_bytes(length, ring_size);
+  auto& by_size = shards_[index];
+  if (by_size.size() <= size) by_size.resize(size + 1);
+  by_size[size] = std::move(shards);
+  return *by_size[size];
 }
 
 }  // namespace skrull

@@ -2,6 +2,7 @@
 // What one sequence costs on one rank or on a ring, computed once per length and ring size.
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "skrull/schedule/cost_model.h"
@@ -28,19 +29,26 @@ class PlacementCosts {
   /// Sequences of equal length have the same class.
   int length_class(int sequence) const { return class_of_sequence_[static_cast<std::size_t>(sequence)]; }
 
-  const ShardCosts& shards(int sequence, int ring_size) const;
+  /// The reference stays good as long as this object.
+  const ShardCosts& shards(int sequence, int ring_size) const {
+    const auto& known = shards_[static_cast<std::size_t>(length_class(sequence))];
+    const auto size = static_cast<std::size_t>(ring_size);
+    return size < known.size() && known[size] ? *known[size] : compute_shards(sequence, ring_size);
+  }
   /// Forward attention seconds of one layer of the whole sequence.
   double local_forward(int sequence) const { return shards(sequence, 1).attention_forward.front(); }
   /// The smallest ring that holds the sequence within bucket_tokens.
   int least_ring(int sequence) const { return least_ring_[static_cast<std::size_t>(length_class(sequence))]; }
 
  private:
+  const ShardCosts& compute_shards(int sequence, int ring_size) const;
+
   const ScheduleRequest& request_;
   const CostModel& cost_;
   std::vector<int> class_of_sequence_;
   std::vector<std::int64_t> class_length_;
-  std::vector<int> least_ring_;                          ///< per class
-  mutable std::vector<std::vector<ShardCosts>> shards_;  ///< [class][ring size]; empty tokens: not computed yet
+  std::vector<int> least_ring_;                                                 ///< per class
+  mutable std::vector<std::vector<std::unique_ptr<const ShardCosts>>> shards_;  ///< [class][ring size]; null: not yet
 };
 
 }  // namespace skrull
