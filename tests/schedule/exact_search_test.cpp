@@ -12,6 +12,7 @@
 #include "skrull/construct.h"
 #include "skrull/core/rng.h"
 #include "skrull/exact.h"
+#include "skrull/linear_floor.h"
 #include "skrull/schedule/bound.h"
 #include "skrull/schedule/scheduler.h"
 #include "support/catch.h"
@@ -140,6 +141,10 @@ std::vector<CostModel> cost_models() {
           CostModel(half_billion(), made_up_cluster(), Recompute::full)};
 }
 
+double milliseconds_since(std::clock_t start) {
+  return 1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+}
+
 struct Shape {
   Topology topology;
   int sequences;
@@ -149,7 +154,11 @@ struct Shape {
 }  // namespace
 
 TEST_CASE("exact search: equal to trying everything") {
-  const std::vector<CostModel> costs = cost_models();
+  std::vector<CostModel> costs = cost_models();
+  // An efficiency that rises faster than the tokens: more tokens take less time.
+  HardwareProfile odd = made_up_cluster();
+  odd.linear_efficiency = {{{64, 0.01}, {512, 0.6}, {4096, 0.95}}, LogLogCurve::BelowFirst::proportional};
+  costs.emplace_back(half_billion(), odd);
   Rng rng(3, "brute force");
   for (const Shape& shape :
        {Shape{{1, 1, 1}, 5, 20}, Shape{{1, 2, 8}, 6, 60}, Shape{{1, 2, 1}, 6, 40}, Shape{{2, 1, 8}, 6, 30},
@@ -176,33 +185,125 @@ TEST_CASE("exact search: equal to trying everything") {
   }
 }
 
-TEST_CASE("exact search: ten sequences on four ranks are proven") {
+TEST_CASE("exact search: ten sequences on four ranks are proven within the default budget") {
   const std::vector<CostModel> costs = cost_models();
   Rng rng(5, "ten sequences");
+  constexpr std::int64_t budget = 8'000'000;
   int proven = 0;
+  int better = 0;
   int all = 0;
-  for (const Topology& topology :
-       {Topology{1, 4, 8}, Topology{2, 2, 8}, Topology{1, 4, 2}, Topology{1, 3, 8}, Topology{4, 1, 8}}) {
-    for (int round = 0; round < 20; ++round) {
+  double longest_ms = 0.0;
+  for (const Topology& topology : {Topology{1, 4, 8}, Topology{2, 2, 8}, Topology{1, 4, 2}, Topology{4, 1, 8}}) {
+    for (int round = 0; round < 40; ++round) {
       const ScheduleRequest request = random_request(rng, topology, 10);
-      const CostModel& cost = costs[static_cast<std::size_t>(round) % costs.size()];
-      SearchOptions local;
-      local.moves = 0;
-      const PlacementCosts placement_costs(request, cost);
-      DraftSchedule known = local_search(first_schedule(placement_costs, true), {40000, 0, true, {}});
-      const double before = known.schedule_seconds();
+      const PlacementCosts placement_costs(request, costs[static_cast<std::size_t>(round) % costs.size()]);
+      const DraftSchedule known = local_search(first_schedule(placement_costs, true), {10000, 0, true, {}});
       const std::clock_t start = std::clock();
-      const ExactResult result = exact_search(std::move(known), {true, 5'000'000, {}});
-      const double ms = 1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
-      std::string lengths;
-      for (auto l : request.lengths) lengths += std::to_string(l) + " ";
-      std::printf("%dx%d/%d r%d bucket %lld: %s %lld %.1f ms before %.6f after %.6f bound %.6f | %s\n",
-                  topology.data_parallel, topology.context_parallel, topology.ranks_per_node, round,
-                  (long long)request.bucket_tokens, result.proven ? "proven" : "OPEN", (long long)result.placements, ms,
-                  before, result.schedule.schedule_seconds(), lower_bound(request, cost).seconds, lengths.c_str());
+      const ExactResult result = exact_search(known, {true, budget, {}});
+      longest_ms = std::max(longest_ms, milliseconds_since(start));
+      const double seconds = result.schedule.schedule_seconds();
+      REQUIRE(seconds <= known.schedule_seconds());
+      REQUIRE(seconds >= lower_bound(request, placement_costs.cost()).seconds * (1.0 - 1e-9));
+      REQUIRE_NOTHROW(validate_plan(plan_of(result.schedule)));
       ++all;
       proven += result.proven ? 1 : 0;
+      better += seconds < known.schedule_seconds() * (1.0 - 1e-9) ? 1 : 0;
     }
   }
-  std::printf("proven %d of %d\n", proven, all);
+  std::printf("exact search: %d of %d proven, %d better than the local search, the longest took %.0f ms\n", proven, all,
+              better, longest_ms);
+  CHECK(proven * 100 >= all * 95);
+}
+
+TEST_CASE("exact search: the policy finds the optimum, in less than a second") {
+  const std::vector<CostModel> costs = cost_models();
+  Rng rng(8, "policy");
+  for (const Topology& topology : {Topology{1, 4, 8}, Topology{2, 2, 8}, Topology{1, 3, 8}}) {
+    for (int round = 0; round < 8; ++round) {
+      const ScheduleRequest request = random_request(rng, topology, topology.context_parallel == 4 ? 4 : 5);
+      const CostModel& cost = costs[static_cast<std::size_t>(round) % costs.size()];
+      const std::clock_t start = std::clock();
+      const Plan plan = make_plan("skrull", request, cost);
+      CHECK(milliseconds_since(start) < 1000.0);
+      const double least = BruteForce(PlacementCosts(request, cost), true).seconds();
+      CHECK(std::abs(schedule_seconds(plan, cost) - least) <= 1e-9 * least);
+    }
+  }
+  // Hard to prove: sequences of about one length.
+  const ScheduleRequest hard{{13673, 14918, 16069, 24845, 15052, 16573, 18290, 15436, 13598, 13423}, {1, 4, 3}, 26000};
+  const std::clock_t start = std::clock();
+  make_plan("skrull", hard, costs[1]);
+  CHECK(milliseconds_since(start) < 1000.0);
+}
+
+TEST_CASE("exact search: a spent budget keeps the schedule known") {
+  const CostModel cost = half_billion_cost();
+  const ScheduleRequest request{{9000, 8000, 7000, 6500, 6000, 5000, 4000, 3000, 2000, 1000}, {1, 4, 8}, 16000};
+  const PlacementCosts placement_costs(request, cost);
+  const DraftSchedule known = first_schedule(placement_costs, true);
+  const ExactResult none = exact_search(known, {true, 0, {}});
+  CHECK(!none.proven);
+  CHECK(none.schedule.schedule_seconds() == known.schedule_seconds());
+  const ExactResult some = exact_search(known, {true, 20000, {}});
+  const ExactResult again = exact_search(known, {true, 20000, {}});
+  CHECK(some.schedule.schedule_seconds() <= known.schedule_seconds());
+  CHECK(some.placements < 30000);
+  CHECK(some.placements == again.placements);
+  CHECK(some.schedule.schedule_seconds() == again.schedule.schedule_seconds());
+}
+
+TEST_CASE("exact search: large requests are declined") {
+  const CostModel cost = half_billion_cost();
+  const auto applies = [&](std::size_t sequences, const Topology& topology) {
+    const ScheduleRequest request{Sequences(sequences, 100), topology, 1000};
+    return exact_search_applies(PlacementCosts(request, cost));
+  };
+  CHECK(applies(10, {1, 4, 8}));
+  CHECK(applies(10, {2, 2, 8}));
+  CHECK(!applies(11, {1, 4, 8}));
+  CHECK(!applies(10, {1, 5, 8}));
+  CHECK(!applies(10, {3, 2, 8}));
+}
+
+TEST_CASE("another sequence never shortens a rank") {
+  // What the exact search relies on; where linear seconds rise with the tokens.
+  const std::vector<CostModel> costs = cost_models();
+  Rng rng(12, "monotone");
+  for (int round = 0; round < 300; ++round) {
+    ScheduleRequest request = random_request(rng, {1, 4, 1 + static_cast<int>(rng.below(4))}, 12);
+    request.bucket_tokens = 12 * 100000;
+    const PlacementCosts placement_costs(request, costs[static_cast<std::size_t>(round) % costs.size()]);
+    DraftSchedule draft(placement_costs, 1);
+    std::vector<double> before(4, 0.0);
+    for (int sequence = 0; sequence < 12; ++sequence) {
+      std::vector<int> ranks;
+      while (ranks.empty()) {
+        for (int rank = 0; rank < 4; ++rank) {
+          if (rng.below(2) == 0) ranks.push_back(rank);
+        }
+      }
+      draft.insert(sequence, 0, ranks);
+      for (std::size_t rank = 0; rank < 4; ++rank) {
+        const double seconds = draft.micro_batch(0).ranks[rank].seconds;
+        REQUIRE(seconds >= before[rank] * (1.0 - 1e-12));
+        before[rank] = seconds;
+      }
+    }
+  }
+}
+
+TEST_CASE("linear floor: below what any addition costs") {
+  for (const CostModel& cost : cost_models()) {
+    for (const std::int64_t most : {1, 7, 300, 20000}) {
+      const LinearFloor floor(cost, most);
+      Rng rng(2, "linear floor");
+      for (int round = 0; round < 2000; ++round) {
+        const auto tokens = static_cast<std::int64_t>(rng.below(static_cast<std::uint64_t>(most)));
+        const auto more = 1 + static_cast<std::int64_t>(rng.below(static_cast<std::uint64_t>(most - tokens)));
+        REQUIRE(floor.seconds(tokens) <= cost.linear_seconds(tokens + more));
+        const double added = floor.seconds(tokens + more) - floor.seconds(tokens);
+        REQUIRE(floor.least_slope(tokens) * static_cast<double>(more) <= added + 1e-12 * cost.linear_seconds(most));
+      }
+    }
+  }
 }

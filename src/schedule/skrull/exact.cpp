@@ -11,7 +11,6 @@
 #include "linear_floor.h"
 #include "rank_symmetry.h"
 #include "skrull/core/error.h"
-#include "skrull/schedule/bound.h"
 
 namespace skrull {
 namespace {
@@ -150,12 +149,12 @@ class BranchAndBound {
       double budget_share;  ///< of all placements
     };
     constexpr std::array passes{Pass{0.3, 0.15}, Pass{0.6, 0.25}, Pass{1.0, 1.0}};
-    const double bound = lower_bound(request_, cost_).seconds;
+    const double bound = first_bound();
     bool proven = limit_ <= bound;
     for (const Pass& pass : passes) {
       if (proven) break;
       const double best = limit_;
-      const double aim = bound + pass.aim * (best - bound);
+      const double aim = pass.aim * best + (1.0 - pass.aim) * bound;
       const auto budget = static_cast<std::int64_t>(pass.budget_share * static_cast<double>(options_.placements));
       pass_end_ = std::min(placements_ + budget, options_.placements);
       stopped_ = false;
@@ -170,6 +169,18 @@ class BranchAndBound {
   }
 
  private:
+  /// Of every schedule below the limit. (lower_bound() is no help: it expects the profile's rates to rise slowly.)
+  double first_bound() {
+    set_limit(limit_);
+    double bound = work_bound({}, linear_.least_slope(0), 0);
+    for (const auto& shards : shards_) {
+      double alone = infinity;
+      for (const Shard& shard : shards) alone = std::min(alone, shard.least_alone);
+      bound = std::max(bound, alone);
+    }
+    return bound;
+  }
+
   void prepare_replicas() {
     const Topology& topology = request_.topology;
     for (int replica = 0; replica < topology.data_parallel; ++replica) {
