@@ -28,14 +28,15 @@ class StrideCutter {
     const auto fullest = static_cast<std::size_t>(std::max_element(tokens.begin(), tokens.end()) - tokens.begin());
     if (tokens[fullest] > capacity()) return std::nullopt;
     // The fullest one is the likeliest to fail: trying it first keeps failing counts cheap.
-    std::optional<PlannedMicroBatch> hardest = dacp(problem_, stride(fullest, count));
-    if (!hardest) return std::nullopt;
+    std::vector<std::optional<PlannedMicroBatch>> placed(count);
+    placed[fullest] = dacp(problem_, stride(fullest, count));
+    if (!placed[fullest]) return std::nullopt;
     std::vector<PlannedMicroBatch> micro_batches;
     micro_batches.reserve(count);
     for (std::size_t j = 0; j < count; ++j) {
-      std::optional<PlannedMicroBatch> placed = j == fullest ? std::move(hardest) : dacp(problem_, stride(j, count));
-      if (!placed) return std::nullopt;
-      micro_batches.push_back(std::move(*placed));
+      if (j != fullest) placed[j] = dacp(problem_, stride(j, count));
+      if (!placed[j]) return std::nullopt;
+      micro_batches.push_back(std::move(*placed[j]));
     }
     return micro_batches;
   }
