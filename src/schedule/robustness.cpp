@@ -51,6 +51,7 @@ std::vector<ProfileErrorLoss> losses_by_profile_error(const std::string& policy,
                                                       const CostModel& cost, const SearchOptions& search) {
   require(!batches.empty(), "no global batches to plan with wrong profiles");
   std::vector<double> right;
+  right.reserve(batches.size());
   for (const auto& lengths : batches) {
     right.push_back(schedule_seconds(make_plan(policy, {lengths, topology, bucket_tokens}, cost, search), cost));
   }

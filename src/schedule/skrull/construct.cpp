@@ -69,7 +69,9 @@ class Placer {
     double seconds = 0.0;
     int rank = 0;
 
-    auto operator<=>(const RankSeconds&) const = default;
+    bool operator<(const RankSeconds& other) const {
+      return seconds < other.seconds || (seconds == other.seconds && rank < other.rank);
+    }
   };
 
   /// Seconds of the `count`-th lightest rank of a micro-batch.
