@@ -136,11 +136,10 @@ std::vector<double> errors_of(Packed& packed, const std::vector<Sequence>& seque
   std::vector<double> errors(5, 0);
   std::vector<std::unique_ptr<test::AttentionReference>> known(sequences.size());
   for (std::size_t row = 0; row < packed.tokens.size(); ++row) {
-    const auto [index, token] = packed.tokens[row];
-    auto& reference = known[static_cast<std::size_t>(index)];
-    if (!reference) {
-      reference = std::make_unique<test::AttentionReference>(reference_of(sequences[static_cast<std::size_t>(index)]));
-    }
+    const auto index = static_cast<std::size_t>(packed.tokens[row].first);
+    const std::int64_t token = packed.tokens[row].second;
+    auto& reference = known[index];
+    if (!reference) reference = std::make_unique<test::AttentionReference>(reference_of(sequences[index]));
     std::size_t which = 0;
     const auto compare = [&](ConstTensorView x, const std::vector<double>& expected) {
       double scale = 0.1;
