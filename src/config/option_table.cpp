@@ -151,18 +151,17 @@ std::vector<Option> batch_options() {
       {.name = "bucket_tokens",
        .group = group,
        .value = bound(OptionalCodec(Integer(positive), "auto"), &C::bucket_tokens),
-       .help =
-           "The most tokens that one rank holds in one micro-batch. Changes memory and speed, never the loss. "
-           "`auto` in training: the longest sample, at least 4096 where memory allows it, and no more than a global "
-           "batch can fill; in `skrull plan`: as many as the memory of the hardware profile's device holds",
+       .help = "The most tokens that one rank holds in one micro-batch. Changes memory and speed, never the loss. "
+               "`auto` in training: the longest sample, or what one of context_parallel_size ranks holds of it, at "
+               "least 4096 where memory allows it, and no more than a global "
+               "batch can fill; in `skrull plan`: as many as the memory of the hardware profile's device holds",
        .unit = "tokens",
        .known_elsewhere = {"max_tokens_per_gpu", "packing", "sample_packing", "neat_packing"}},
       {.name = "context_parallel_size",
        .group = group,
        .value = bound(Integer(between<std::int64_t>(1, most_ranks)), &C::context_parallel_size),
        .help = "Ranks that hold one replica's sequences together: a long sequence is sharded over several of them. It "
-               "divides the number of ranks; the rest is data parallel. This version plans with any value and trains "
-               "with 1",
+               "divides the number of ranks; the rest is data parallel. Changes memory and speed, never the loss",
        .unit = "ranks",
        .known_elsewhere = {"sequence_parallel_size", "context_parallel_degree", "cp_size", "ulysses_degree"}},
       {.name = "ranks_per_node",

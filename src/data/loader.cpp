@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -34,17 +35,48 @@ double token_weight(LossWeighting weighting, const GlobalBatch& batch, std::int6
   return 1.0;
 }
 
-void append_sequence(MicroBatch& micro_batch, const TokenStore& store, std::int64_t sample, double weight) {
-  const auto ids = store.ids(sample);
-  const auto labels = store.labels(sample);
-  micro_batch.local.push_back({micro_batch.tokens(), static_cast<std::int64_t>(ids.size()), sample});
+/// Tokens `range` of a sample, with their positions in it.
+void append_tokens(MicroBatch& micro_batch, const TokenStore& store, std::int64_t sample, const TokenRange& range,
+                   double weight) {
+  const auto begin = static_cast<std::size_t>(range.begin);
+  const auto count = static_cast<std::size_t>(range.length());
+  const auto ids = store.ids(sample).subspan(begin, count);
+  const auto labels = store.labels(sample).subspan(begin, count);
   micro_batch.ids.insert(micro_batch.ids.end(), ids.begin(), ids.end());
   micro_batch.labels.insert(micro_batch.labels.end(), labels.begin(), labels.end());
   micro_batch.positions.resize(micro_batch.ids.size());
-  std::iota(micro_batch.positions.end() - static_cast<std::ptrdiff_t>(ids.size()), micro_batch.positions.end(), 0);
+  std::iota(micro_batch.positions.end() - static_cast<std::ptrdiff_t>(count), micro_batch.positions.end(),
+            narrow<std::int32_t>(range.begin));
   for (const std::int32_t label : labels) {
     micro_batch.weights.push_back(label == ignored_label ? 0.0F : static_cast<float>(weight));
   }
+}
+
+/// The rings of this rank without their shards yet, and which sequences each holds.
+struct PlannedRing {
+  Ring ring;
+  std::vector<std::int64_t> sequences;
+};
+
+/// Sequences with equal ranks form one ring; rings are in the order of their first sequence in the plan, which is the
+/// same on all ranks.
+std::vector<PlannedRing> rings_of(const PlannedMicroBatch& planned, int cp_rank) {
+  std::vector<PlannedRing> rings;
+  for (const DistributedSequence& distributed : planned.distributed) {
+    const std::vector<int>& ranks = distributed.ranks;
+    const auto place = std::find(ranks.begin(), ranks.end(), cp_rank);
+    if (place == ranks.end()) continue;
+    auto found =
+        std::find_if(rings.begin(), rings.end(), [&](const PlannedRing& known) { return known.ring.ranks == ranks; });
+    if (found == rings.end()) {
+      PlannedRing planned_ring;
+      planned_ring.ring.ranks = ranks;
+      planned_ring.ring.position = static_cast<int>(place - ranks.begin());
+      found = rings.insert(rings.end(), std::move(planned_ring));
+    }
+    found->sequences.push_back(distributed.sequence);
+  }
+  return rings;
 }
 
 }  // namespace
@@ -71,22 +103,27 @@ MicroBatch assemble_micro_batch(const TokenStore& store, const GlobalBatch& batc
                                 int cp_rank, std::int64_t micro_batch) {
   const auto& planned =
       plan.micro_batches.at(static_cast<std::size_t>(replica)).at(static_cast<std::size_t>(micro_batch));
-  require(planned.distributed.empty(),
-          "micro-batch {} of replica {} holds sequences sharded over context-parallel "
-          "ranks, which this version can't compute",
-          micro_batch, replica);
-  const std::vector<std::int64_t>& sequences = planned.local.at(static_cast<std::size_t>(cp_rank));
-  std::int64_t tokens = 0;
-  for (const std::int64_t sequence : sequences) tokens += batch.lengths.at(static_cast<std::size_t>(sequence));
   MicroBatch assembled;
-  const auto rows = static_cast<std::size_t>(tokens);
-  assembled.ids.reserve(rows);
-  assembled.positions.reserve(rows);
-  assembled.labels.reserve(rows);
-  assembled.weights.reserve(rows);
-  for (const std::int64_t sequence : sequences) {
+  for (const std::int64_t sequence : planned.local.at(static_cast<std::size_t>(cp_rank))) {
     const auto index = static_cast<std::size_t>(sequence);
-    append_sequence(assembled, store, batch.samples.at(index), batch.token_weights.at(index));
+    const std::int64_t sample = batch.samples.at(index);
+    const std::int64_t length = batch.lengths.at(index);
+    assembled.local.push_back({assembled.tokens(), length, sample});
+    append_tokens(assembled, store, sample, {0, length}, batch.token_weights.at(index));
+  }
+  for (PlannedRing& planned_ring : rings_of(planned, cp_rank)) {
+    Ring& ring = planned_ring.ring;
+    for (const std::int64_t sequence : planned_ring.sequences) {
+      const auto index = static_cast<std::size_t>(sequence);
+      const std::int64_t sample = batch.samples.at(index);
+      const std::int64_t length = batch.lengths.at(index);
+      const auto chunks = zigzag_shard(length, static_cast<int>(ring.ranks.size()), ring.position);
+      ring.shards.push_back({assembled.tokens(), chunks, length, sample});
+      for (const TokenRange& chunk : chunks) {
+        append_tokens(assembled, store, sample, chunk, batch.token_weights.at(index));
+      }
+    }
+    assembled.rings.push_back(std::move(ring));
   }
   return assembled;
 }
@@ -161,10 +198,11 @@ void check_bucket_tokens(const TokenStore& store, const std::vector<std::int64_t
   if (least <= bucket_tokens) return;
   throw_invalid_input(
       "{}: the row has {} tokens{} and does not fit into bucket_tokens {}: set bucket_tokens to at least "
-      "{}, or cutoff_len to at most {}",
+      "{}, or cutoff_len to at most {}, or context_parallel_size to at least {}",
       store.describe(worst), store.length(worst),
       context_parallel == 1 ? "" : fmt::format(" ({} on each context-parallel rank)", least), bucket_tokens, least,
-      checked_multiply(bucket_tokens, context_parallel));
+      checked_multiply(bucket_tokens, context_parallel),
+      smallest_ring(store.length(worst), std::numeric_limits<int>::max() / 2, bucket_tokens));
 }
 
 }  // namespace skrull

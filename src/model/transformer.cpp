@@ -46,6 +46,17 @@ std::string describe_row(const MicroBatch& batch, std::int64_t row) {
       return fmt::format("sample {}, token {} of it", sequence.sample, row - sequence.begin);
     }
   }
+  for (const Ring& ring : batch.rings) {
+    for (const PackedShard& shard : ring.shards) {
+      std::int64_t begin = shard.begin;
+      for (const TokenRange& chunk : shard.chunks) {
+        if (row >= begin && row < begin + chunk.length()) {
+          return fmt::format("sample {}, token {} of it", shard.sample, chunk.begin + row - begin);
+        }
+        begin += chunk.length();
+      }
+    }
+  }
   return fmt::format("packed row {}", row);
 }
 

@@ -18,6 +18,7 @@ LocalAttention::LocalAttention(AttentionShape shape, std::int64_t max_tokens, bo
 void LocalAttention::begin(const MicroBatch& batch) {
   require(batch.tokens() <= max_tokens_, "a micro-batch of {} tokens, memory was planned for {}", batch.tokens(),
           max_tokens_);
+  require(batch.rings.empty(), "a micro-batch with {} rings for attention of whole sequences", batch.rings.size());
   segments_.clear();
   tokens_ = 0;
   for (const PackedSequence& sequence : batch.local) {

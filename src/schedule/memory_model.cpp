@@ -97,10 +97,13 @@ std::int64_t backward_bytes(const ModelShape& model, const MemoryOptions& option
 std::int64_t ring_bytes(const ModelShape& model, const MemoryOptions& options) {
   if (options.largest_ring < 2) return 0;
   const std::int64_t key_value = model.key_value_elements_per_token();
-  const std::int64_t hops = std::int64_t{options.largest_ring - 1} * key_value * size_of(options.compute_dtype);
-  const std::int64_t gradients = 2 * key_value * fp32_bytes;  // one received, one sent on
+  const std::int64_t others = options.largest_ring - 1;
+  const std::int64_t hops =
+      (1 + others) * key_value * size_of(options.compute_dtype);       // own shards and a buffer per hop
+  const std::int64_t gradients = 2 * others * key_value * fp32_bytes;  // per hop: of what arrived, and from other ranks
+  const std::int64_t sum = options.compute_dtype == DType::float32 ? 0 : query_size(model) * fp32_bytes;
   const std::int64_t partial = (query_size(model) + model.num_attention_heads) * fp32_bytes;
-  return hops + gradients + partial;
+  return hops + gradients + sum + partial;
 }
 
 }  // namespace

@@ -8,16 +8,13 @@
 namespace skrull {
 namespace {
 
-/// One of the 2r chunks: its tokens [begin, end).
-struct Chunk {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
+/// Query-key pairs of causal attention whose query lies in the chunk.
+std::int64_t area_of(const TokenRange& chunk) {
+  return causal_area(chunk.end) - causal_area(chunk.begin);
+}
 
-  std::int64_t length() const { return end - begin; }
-  std::int64_t area() const { return causal_area(end) - causal_area(begin); }
-};
-
-Chunk zigzag_chunk(std::int64_t length, int ring_size, std::int64_t chunk) {
+/// One of the 2r chunks.
+TokenRange zigzag_chunk(std::int64_t length, int ring_size, std::int64_t chunk) {
   const std::int64_t chunks = 2 * std::int64_t{ring_size};
   const std::int64_t size = length / chunks;
   const std::int64_t longer_chunks = length % chunks;
@@ -32,10 +29,15 @@ void check_shard(std::int64_t length, int ring_size, int position) {
 
 }  // namespace
 
-std::int64_t zigzag_shard_length(std::int64_t length, int ring_size, int position) {
+std::array<TokenRange, 2> zigzag_shard(std::int64_t length, int ring_size, int position) {
   check_shard(length, ring_size, position);
-  return zigzag_chunk(length, ring_size, position).length() +
-         zigzag_chunk(length, ring_size, 2 * std::int64_t{ring_size} - 1 - position).length();
+  return {zigzag_chunk(length, ring_size, position),
+          zigzag_chunk(length, ring_size, 2 * std::int64_t{ring_size} - 1 - position)};
+}
+
+std::int64_t zigzag_shard_length(std::int64_t length, int ring_size, int position) {
+  const auto [first, second] = zigzag_shard(length, ring_size, position);
+  return first.length() + second.length();
 }
 
 void zigzag_shard_lengths(std::int64_t length, std::span<std::int64_t> per_position) {
@@ -59,9 +61,8 @@ std::int64_t causal_area(std::int64_t length) {
 }
 
 std::int64_t zigzag_causal_area(std::int64_t length, int ring_size, int position) {
-  check_shard(length, ring_size, position);
-  return zigzag_chunk(length, ring_size, position).area() +
-         zigzag_chunk(length, ring_size, 2 * std::int64_t{ring_size} - 1 - position).area();
+  const auto [first, second] = zigzag_shard(length, ring_size, position);
+  return area_of(first) + area_of(second);
 }
 
 std::array<ShardGroup, 2> zigzag_groups(std::int64_t length, int ring_size) {

@@ -5,7 +5,7 @@
 namespace skrull {
 
 EvalResult evaluate_dataset(const Dataset& dataset, const LoaderOptions& options, Transformer& model,
-                            ParameterProvider& parameters, LocalAttention& attention, ControlChannel& control) {
+                            ParameterProvider& parameters, MicroBatchAttention& attention, ControlChannel& control) {
   Loader loader(*dataset.store, dataset.samples, evaluation_options(options, *dataset.store, dataset.samples));
   double loss = 0;
   std::int64_t tokens = 0;

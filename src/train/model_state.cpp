@@ -7,6 +7,7 @@
 #include "skrull/core/error.h"
 #include "skrull/data/tokenizer.h"
 #include "skrull/schedule/memory_model.h"
+#include "skrull/schedule/zigzag.h"
 #include "skrull/train/scheduling.h"
 
 namespace skrull {
@@ -65,6 +66,7 @@ std::int64_t tokens_that_fit(const TrainConfig& config, const Qwen2Config& model
   MemoryOptions options;
   options.compute_dtype = config.compute_dtype;
   options.recompute = recompute_of(config);
+  options.largest_ring = rank.grid().context_parallel;
   options.tied_head = model.tie_word_embeddings;
   options.loss_chunk_tokens = config.loss_chunk_tokens;
   const MemoryModel memory(model.shape(), options);
@@ -75,9 +77,10 @@ std::int64_t tokens_that_fit(const TrainConfig& config, const Qwen2Config& model
   return memory.most_tokens(rank.device().free_bytes() / ranks + state);
 }
 
-std::int64_t resolve_bucket_tokens(const TrainConfig& config, const Datasets& data, std::int64_t global_batch_size,
-                                   std::int64_t tokens_in_memory) {
-  const std::int64_t longest = std::max(longest_sample(data.train), longest_sample(data.eval));
+std::int64_t resolve_bucket_tokens(const TrainConfig& config, const Datasets& data, int context_parallel,
+                                   std::int64_t global_batch_size, std::int64_t tokens_in_memory) {
+  const std::int64_t longest =
+      largest_zigzag_shard(std::max(longest_sample(data.train), longest_sample(data.eval)), context_parallel);
   const std::int64_t automatic = std::max(longest, std::min(least_automatic_bucket, tokens_in_memory));
   const std::int64_t bucket = config.bucket_tokens.value_or(automatic);
   const std::int64_t fullest =
@@ -93,6 +96,13 @@ TransformerOptions transformer_options(const TrainConfig& config, std::int64_t m
   options.loss_chunk_tokens = config.loss_chunk_tokens;
   options.training = training;
   return options;
+}
+
+std::unique_ptr<MicroBatchAttention> make_attention(const Qwen2Config& model, const TransformerOptions& options,
+                                                    RankSession& rank) {
+  return make_micro_batch_attention(
+      {attention_shape(model), options.compute_dtype, options.max_tokens, options.training}, rank.device(),
+      rank.context());
 }
 
 EndOfTurn find_end_of_turn(const Dataset& dataset, const std::filesystem::path& tokenizer_folder) {

@@ -44,6 +44,7 @@ RankSession::RankSession(const TrainConfig& config, const MpiSession& session)
         return make_device(config, session, share.threads);
       }()),
       world_(session.world()),
+      context_(world_->split(grid_.data_rank, grid_.context_rank)),
       control_(*world_, device_->communication_stream()) {}
 
 }  // namespace skrull

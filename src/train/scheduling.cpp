@@ -6,12 +6,6 @@
 namespace skrull {
 
 void check_trainable_schedule(const TrainConfig& config) {
-  if (config.context_parallel_size > 1) {
-    throw_invalid_input(
-        "context_parallel_size {}: this version plans sharded sequences (skrull plan) but trains with "
-        "context_parallel_size 1 only",
-        config.context_parallel_size);
-  }
   if (config.scheduler.policy == SchedulingPolicy::sorted) {
     throw_invalid_input(
         "scheduler.policy sorted changes which sequences form a batch, so it is no policy for training: use data_order "

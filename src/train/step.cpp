@@ -11,7 +11,7 @@ double clip_coefficient(double norm, double max_norm) {
 }
 
 StepOutcome run_step(const StepBatches& batches, const TrainConfig& config, double learning_rate, Transformer& model,
-                     TrainableParameters& parameters, LocalAttention& attention, ControlChannel& control) {
+                     TrainableParameters& parameters, MicroBatchAttention& attention, ControlChannel& control) {
   parameters.begin_step(batches.micro_batch_count());
   double loss = 0;
   for (std::int64_t i = 0; i < batches.micro_batch_count(); ++i) {

@@ -62,7 +62,7 @@ class TrainingRun {
   std::int64_t steps_per_epoch_ = 1;
   LearningRatePlan learning_rates_;
   std::unique_ptr<Transformer> model_;
-  std::unique_ptr<LocalAttention> attention_;
+  std::unique_ptr<MicroBatchAttention> attention_;
   std::unique_ptr<MetricsFile> metrics_file_;  ///< rank 0
   double peak_flops_ = 0;                      ///< of all ranks together
   EndOfTurn end_of_turn_;
@@ -87,8 +87,7 @@ TrainingRun::TrainingRun(const TrainConfig& config, const MpiSession& session)
     plan_steps(tokens_in_memory);
     const TransformerOptions options = transformer_options(config_, loader_options_.bucket_tokens, true);
     model_ = std::make_unique<Transformer>(model_state_->config(), options, rank_.device());
-    attention_ = std::make_unique<LocalAttention>(attention_shape(model_state_->config()), options.max_tokens, true,
-                                                  rank_.device());
+    attention_ = make_attention(model_state_->config(), options, rank_);
     if (control_.rank() == 0) {
       end_of_turn_ = find_end_of_turn(data_.train, tokenizer_folder(config_));
       folder_.begin(config_);
@@ -110,7 +109,8 @@ void TrainingRun::plan_steps(std::int64_t tokens_in_memory) {
   loader_options_.cost = make_cost_model(config_, model_state_->config());
   loader_options_.search = search_options(config_);
   loader_options_.search.keep_ahead = true;
-  loader_options_.bucket_tokens = resolve_bucket_tokens(config_, data_, global_batch_size, tokens_in_memory);
+  loader_options_.bucket_tokens =
+      resolve_bucket_tokens(config_, data_, rank_.grid().context_parallel, global_batch_size, tokens_in_memory);
   loader_options_.global_batch_size = global_batch_size;
   loader_options_.order = config_.data_order;
   loader_options_.weighting = weighting_of(config_.loss_reduction);
@@ -271,19 +271,19 @@ EvalResult evaluate(const TrainConfig& config, const MpiSession& session) {
                                    RunFolder(config.output_dir).cache_folder(), control);
   LoaderOptions options;
   std::unique_ptr<Transformer> model;
-  std::unique_ptr<LocalAttention> attention;
+  std::unique_ptr<MicroBatchAttention> attention;
   control.run_together([&] {
     options.topology = rank.topology();
     options.rank = rank.grid().rank();
     options.policy = std::string(name_of(config.scheduler.policy));
     options.cost = make_cost_model(config, state->config());
     options.search = search_options(config);
-    options.bucket_tokens = resolve_bucket_tokens(config, data, data.eval.size(), INT64_MAX);
+    options.bucket_tokens =
+        resolve_bucket_tokens(config, data, rank.grid().context_parallel, data.eval.size(), INT64_MAX);
     check_bucket_tokens(*data.eval.store, data.eval.samples, options.bucket_tokens, rank.grid().context_parallel);
     const TransformerOptions model_options = transformer_options(config, options.bucket_tokens, false);
     model = std::make_unique<Transformer>(state->config(), model_options, rank.device());
-    attention =
-        std::make_unique<LocalAttention>(attention_shape(state->config()), options.bucket_tokens, false, rank.device());
+    attention = make_attention(state->config(), model_options, rank);
   });
   report_rows("data", *data.eval.store, config);
   report_lengths("data", data.eval, state->config().max_position_embeddings);

@@ -202,11 +202,104 @@ TEST_CASE("samples larger than bucket_tokens are found before training") {
                  "(10 on each context-parallel rank)"));
 }
 
-TEST_CASE("sharded sequences are refused until they can be computed") {
+namespace {
+
+/// A plan of one micro-batch for one replica of four ranks, in which rings overlap.
+Plan overlapping_rings() {
+  Plan plan;
+  plan.policy = "by hand";
+  plan.topology = {1, 4, 4};
+  plan.bucket_tokens = 100;
+  plan.lengths = {11, 3, 40, 8, 2};
+  PlannedMicroBatch micro_batch;
+  micro_batch.local = {{1}, {}, {}, {}};
+  micro_batch.distributed = {{3, {0, 2, 3}}, {0, {0, 1, 2, 3}}, {2, {0, 2, 3}}, {4, {2, 3}}};
+  plan.micro_batches = {{micro_batch}};
+  return plan;
+}
+
+}  // namespace
+
+TEST_CASE("a rank's shards come after its whole sequences, grouped by ring, with their true positions and labels") {
+  StoreFixture fixture;
+  const Plan plan = overlapping_rings();
+  validate_plan(plan);
+  const TokenStore store = fixture.of_lengths(plan.lengths);
+  const GlobalBatch batch = describe_batch(store, all_samples(store), LossWeighting::token_mean);
+  const MicroBatch rank_0 = assemble_micro_batch(store, batch, plan, 0, 0, 0);
+  constexpr std::int32_t X = ignored_label;
+  // Sequence 1 whole; of ring 0-2-3 sequences 3 (chunks 2 2 1 1 1 1) and 2 (7 7 7 7 6 6); of ring 0-1-2-3 sequence 0
+  // (chunks 2 2 2 1 1 1 1 1).
+  CHECK(rank_0.positions ==
+        std::vector<std::int32_t>{0, 1, 2, 0, 1, 7, 0, 1, 2, 3, 4, 5, 6, 34, 35, 36, 37, 38, 39, 0, 1, 10});
+  CHECK(std::vector<std::int32_t>(rank_0.labels.begin(), rank_0.labels.begin() + 6) ==
+        std::vector<std::int32_t>{18, 19, X, 52, 53, X});
+  CHECK(std::vector<std::int32_t>(rank_0.ids.begin() + 3, rank_0.ids.begin() + 6) ==
+        std::vector<std::int32_t>{51, 52, 58});
+  CHECK(rank_0.labels.at(12) == 34 + 7);  // the last token of a chunk has the first of the next one as its label
+  CHECK(rank_0.weights.at(5) == 0);
+  CHECK(rank_0.weights.at(4) == static_cast<float>(batch.token_weights.at(3)));
+  REQUIRE(rank_0.local.size() == 1);
+  REQUIRE(rank_0.rings.size() == 2);
+  CHECK(rank_0.rings[0].ranks == std::vector<int>{0, 2, 3});
+  CHECK(rank_0.rings[0].position == 0);
+  REQUIRE(rank_0.rings[0].shards.size() == 2);
+  CHECK(rank_0.rings[0].shards[1].begin == 6);
+  CHECK(rank_0.rings[0].shards[1].length() == 13);
+  CHECK(rank_0.rings[0].shards[1].sequence_length == 40);
+  CHECK(rank_0.rings[0].shards[1].chunks[1].begin == 34);
+  CHECK(rank_0.rings[1].ranks == std::vector<int>{0, 1, 2, 3});
+  CHECK(rank_0.rings[1].shards[0].begin == 19);
+  const MicroBatch rank_3 = assemble_micro_batch(store, batch, plan, 0, 3, 0);
+  REQUIRE(rank_3.rings.size() == 3);
+  CHECK(rank_3.rings[0].position == 2);
+  CHECK(rank_3.rings[1].position == 3);
+  CHECK(rank_3.rings[2].position == 1);
+  // 2 tokens over 2 ranks: chunks 1 1 0 0.
+  CHECK(rank_3.rings[2].shards[0].length() == 1);
+}
+
+TEST_CASE("under any policy the ranks together hold every token once") {
   StoreFixture fixture;
   const TokenStore store = fixture.of_lengths(mixed);
-  LoaderOptions options = options_of(1, 2);
-  options.topology.context_parallel = 2;
-  options.policy = "packed";  // shards every sequence
-  CHECK_THROWS_AS(Loader(store, all_samples(store), options).step(0).micro_batch(0), RunFailure);
+  for (const std::string policy : {"skrull", "packed", "packed-balanced", "deepspeed", "skrull-paper", "round-robin"}) {
+    for (const auto& [data_parallel, context_parallel] : {std::pair{1, 2}, {1, 4}, {2, 3}}) {
+      INFO(policy << " " << data_parallel << " x " << context_parallel);
+      LoaderOptions options = options_of(data_parallel, static_cast<std::int64_t>(mixed.size()), 50);
+      options.topology.context_parallel = context_parallel;
+      options.policy = policy;
+      options.order = DataOrder::sequential;
+      std::map<std::pair<std::int64_t, std::int64_t>, int> seen;  // (sample, position)
+      double weight = 0;
+      std::int64_t micro_batches = -1;
+      for (options.rank = 0; options.rank < data_parallel * context_parallel; ++options.rank) {
+        const StepBatches step = Loader(store, all_samples(store), options).step(0);
+        if (micro_batches < 0) micro_batches = step.micro_batch_count();
+        CHECK(step.micro_batch_count() == micro_batches);
+        for (std::int64_t i = 0; i < micro_batches; ++i) {
+          const MicroBatch part = step.micro_batch(i);
+          CHECK(part.tokens() <= 50);
+          const auto add = [&](std::int64_t sample, std::int64_t begin, std::int64_t rows) {
+            for (std::int64_t row = begin; row < begin + rows; ++row) {
+              const auto at = static_cast<std::size_t>(row);
+              const auto position = part.positions[at];
+              ++seen[{sample, position}];
+              weight += part.weights[at];
+              const auto place = static_cast<std::size_t>(position);
+              if (part.ids[at] != store.ids(sample)[place] || part.labels[at] != store.labels(sample)[place]) {
+                FAIL("sample " << sample << ", token " << position);
+              }
+            }
+          };
+          for (const PackedSequence& sequence : part.local) add(sequence.sample, sequence.begin, sequence.length);
+          for (const Ring& ring : part.rings) {
+            for (const PackedShard& shard : ring.shards) add(shard.sample, shard.begin, shard.length());
+          }
+        }
+      }
+      CHECK(seen.size() == 186);  // the sum of the lengths
+      CHECK(std::all_of(seen.begin(), seen.end(), [](const auto& entry) { return entry.second == 1; }));
+      CHECK(weight == Approx(1.0).epsilon(1e-5));
+    }
+  }
 }

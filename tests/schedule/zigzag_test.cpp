@@ -79,3 +79,24 @@ TEST_CASE("zigzag refuses a position outside the ring") {
   CHECK_THROWS_AS(zigzag_shard_lengths(8, {}), RunFailure);
   CHECK_THROWS_AS(zigzag_causal_area(8, 2, 2), RunFailure);
 }
+
+TEST_CASE("the chunks of all positions are the sequence, each token once") {
+  for (const int ring_size : {1, 2, 3, 5, 8}) {
+    for (const std::int64_t length : {0, 1, 2, 9, 10, 11, 33}) {
+      std::vector<int> held(static_cast<std::size_t>(length));
+      for (int i = 0; i < ring_size; ++i) {
+        const auto [first, second] = zigzag_shard(length, ring_size, i);
+        CHECK(first.end <= second.begin);
+        CHECK(first.length() + second.length() == zigzag_shard_length(length, ring_size, i));
+        for (const TokenRange& chunk : {first, second}) {
+          for (std::int64_t token = chunk.begin; token < chunk.end; ++token) ++held[static_cast<std::size_t>(token)];
+        }
+      }
+      CHECK(std::all_of(held.begin(), held.end(), [](int times) { return times == 1; }));
+    }
+  }
+  // 11 tokens over 3 ranks: chunks 0-1, 2-3, 4-5, 6-7, 8-9, 10.
+  CHECK(zigzag_shard(11, 3, 0)[1].begin == 10);
+  CHECK(zigzag_shard(11, 3, 2)[0].begin == 4);
+  CHECK(zigzag_shard(11, 3, 2)[1].end == 8);
+}

@@ -6,6 +6,7 @@
 
 #include "skrull/model/transformer.h"
 #include "skrull/parallel/local_attention.h"
+#include "skrull/parallel/ring_attention.h"
 #include "skrull/parallel/trainable_parameters.h"
 #include "skrull/train/step_benchmark.h"
 #include "support/catch.h"
@@ -37,12 +38,16 @@ MemoryOptions memory_options(const Qwen2Config& config, const TransformerOptions
   return memory;
 }
 
-/// What the trainer plans for this model, without allocating.
-std::int64_t planned_bytes(const Qwen2Config& config, const TransformerOptions& options) {
+/// What the trainer plans for this model on each of `context_parallel` ranks, without allocating.
+std::int64_t planned_bytes(const Qwen2Config& config, const TransformerOptions& options, int context_parallel) {
   const ParameterStateBytes state = replicated_state_bytes(ParameterTable(config), {options.compute_dtype, true});
-  return Transformer::planned_bytes(config, options) +
-         LocalAttention::planned_bytes(attention_shape(config), options.max_tokens, true) + state.parameters +
-         state.gradients + state.optimizer_state;
+  const AttentionShape shape = attention_shape(config);
+  const std::int64_t attention =
+      context_parallel == 1
+          ? LocalAttention::planned_bytes(shape, options.max_tokens, true)
+          : RingAttention::planned_bytes({shape, options.compute_dtype, options.max_tokens, true}, context_parallel);
+  return Transformer::planned_bytes(config, options) + attention + state.parameters + state.gradients +
+         state.optimizer_state;
 }
 
 }  // namespace
@@ -53,10 +58,15 @@ TEST_CASE("the memory model is within 1% of what the trainer plans") {
       for (const Recompute recompute : {Recompute::selective, Recompute::full}) {
         for (const std::int64_t chunk : {0, 96}) {
           TransformerOptions options{dtype, 8192, recompute, chunk, true};
-          const auto planned = static_cast<double>(planned_bytes(config, options));
-          const MemoryModel model(config.shape(), memory_options(config, options));
-          INFO(config.hidden_size << " " << name_of(dtype) << " full " << (recompute == Recompute::full));
-          CHECK(static_cast<double>(model.bytes(options.max_tokens)) == Approx(planned).epsilon(0.01));
+          for (const int context_parallel : {1, 2, 8}) {
+            const auto planned = static_cast<double>(planned_bytes(config, options, context_parallel));
+            MemoryOptions memory = memory_options(config, options);
+            memory.largest_ring = context_parallel;
+            const MemoryModel model(config.shape(), memory);
+            INFO(config.hidden_size << " " << name_of(dtype) << " full " << (recompute == Recompute::full) << " CP "
+                                    << context_parallel);
+            CHECK(static_cast<double>(model.bytes(options.max_tokens)) == Approx(planned).epsilon(0.01));
+          }
         }
       }
     }

@@ -35,7 +35,9 @@ struct GlobalBatch {
 /// Lengths and loss weights of these samples.
 GlobalBatch describe_batch(const TokenStore& store, std::vector<std::int64_t> samples, LossWeighting weighting);
 
-/// What rank (replica, cp_rank) computes in one micro-batch of `plan`, which was made for `batch`.
+/// What rank (replica, cp_rank) computes in one micro-batch of `plan`, which was made for `batch`: its whole sequences,
+/// then its shards of the rings it is in. Shards keep their positions in the sequence and the labels that were shifted
+/// over the whole of it.
 MicroBatch assemble_micro_batch(const TokenStore& store, const GlobalBatch& batch, const Plan& plan, int replica,
                                 int cp_rank, std::int64_t micro_batch);
 
@@ -101,7 +103,7 @@ LoaderOptions evaluation_options(const LoaderOptions& training, const TokenStore
 std::vector<std::int64_t> all_samples(const TokenStore& store);
 
 /// Throws InvalidInput when a sample does not fit into a micro-batch: names the row of the longest one and the least
-/// bucket_tokens that would do.
+/// bucket_tokens or context_parallel_size that would do.
 void check_bucket_tokens(const TokenStore& store, const std::vector<std::int64_t>& samples, std::int64_t bucket_tokens,
                          int context_parallel);
 

@@ -4,23 +4,20 @@
 #include <cstdint>
 #include <vector>
 
-#include "skrull/data/micro_batch.h"
-#include "skrull/device/device.h"
 #include "skrull/device/ops.h"
-#include "skrull/model/seams.h"
+#include "skrull/parallel/micro_batch_attention.h"
 
 namespace skrull {
 
 /// One causal segment per sequence of the micro-batch.
-class LocalAttention final : public AttentionExecutor {
+class LocalAttention final : public MicroBatchAttention {
  public:
   /// Allocates for micro-batches of up to `max_tokens`; `training` false: nothing, and backward() throws. `device` must
   /// outlive this.
   LocalAttention(AttentionShape shape, std::int64_t max_tokens, bool training, Device& device);
 
-  /// Sets the sequences that forward() and backward() work on, until the next call. Throws RunFailure when they do not
-  /// cover the packed buffer in order, or for more than max_tokens.
-  void begin(const MicroBatch& batch);
+  /// Also throws RunFailure for a micro-batch with rings.
+  void begin(const MicroBatch& batch) override;
 
   void forward(std::int64_t layer, ConstTensorView q, ConstTensorView k, ConstTensorView v, TensorView out,
                TensorView lse) override;

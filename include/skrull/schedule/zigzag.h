@@ -8,6 +8,17 @@
 
 namespace skrull {
 
+/// Tokens [begin, end) of a sequence.
+struct TokenRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t length() const { return end - begin; }
+};
+
+/// The two chunks of ring position `position`, in the order of the sequence: chunks `position` and
+/// 2 ring_size - 1 - position of a sequence of `length` >= 0 tokens. Either may be empty.
+std::array<TokenRange, 2> zigzag_shard(std::int64_t length, int ring_size, int position);
+
 /// Tokens of ring position `position` of a sequence of `length` >= 0 tokens. A ring of 1 holds it whole.
 std::int64_t zigzag_shard_length(std::int64_t length, int ring_size, int position);
 

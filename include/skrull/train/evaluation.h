@@ -6,7 +6,7 @@
 #include "skrull/comm/communicator.h"
 #include "skrull/data/loader.h"
 #include "skrull/model/transformer.h"
-#include "skrull/parallel/local_attention.h"
+#include "skrull/parallel/micro_batch_attention.h"
 #include "skrull/train/datasets.h"
 #include "skrull/train/trainer.h"
 
@@ -15,6 +15,6 @@ namespace skrull {
 /// Every sample of `dataset` once, dealt over the ranks as `options` (those of training) say. Collective; the same
 /// result on every rank.
 EvalResult evaluate_dataset(const Dataset& dataset, const LoaderOptions& options, Transformer& model,
-                            ParameterProvider& parameters, LocalAttention& attention, ControlChannel& control);
+                            ParameterProvider& parameters, MicroBatchAttention& attention, ControlChannel& control);
 
 }  // namespace skrull

@@ -9,6 +9,7 @@
 #include "skrull/config/train_config.h"
 #include "skrull/model/model_io.h"
 #include "skrull/model/transformer.h"
+#include "skrull/parallel/micro_batch_attention.h"
 #include "skrull/parallel/trainable_parameters.h"
 #include "skrull/train/datasets.h"
 #include "skrull/train/rank_session.h"
@@ -42,14 +43,18 @@ class ModelState {
 /// allocated. May be less than 1.
 std::int64_t tokens_that_fit(const TrainConfig& config, const Qwen2Config& model, RankSession& rank);
 
-/// Tokens that a micro-batch may hold on one rank: bucket_tokens, or for "auto" the longest sample, at least 4096 where
-/// `tokens_in_memory`, the least of tokens_that_fit() over the ranks, allows it.
-/// Never more than a global batch of `global_batch_size` training sequences, or the evaluation data, can fill, so that
-/// memory is planned for what can happen.
-std::int64_t resolve_bucket_tokens(const TrainConfig& config, const Datasets& data, std::int64_t global_batch_size,
-                                   std::int64_t tokens_in_memory);
+/// Tokens that a micro-batch may hold on one rank: bucket_tokens, or for "auto" the longest sample over all
+/// `context_parallel` ranks of a replica, at least 4096 where `tokens_in_memory`, the least of tokens_that_fit() over
+/// the ranks, allows it. Never more than a global batch of `global_batch_size` training sequences, or the evaluation
+/// data, can fill, so that memory is planned for what can happen.
+std::int64_t resolve_bucket_tokens(const TrainConfig& config, const Datasets& data, int context_parallel,
+                                   std::int64_t global_batch_size, std::int64_t tokens_in_memory);
 
 TransformerOptions transformer_options(const TrainConfig& config, std::int64_t max_tokens, bool training);
+
+/// The attention that goes with a Transformer of these options. `rank` must outlive it.
+std::unique_ptr<MicroBatchAttention> make_attention(const Qwen2Config& model, const TransformerOptions& options,
+                                                    RankSession& rank);
 
 /// The end-of-turn token of the tokenizer, when samples are trained to say it: a chat template was used.
 EndOfTurn find_end_of_turn(const Dataset& dataset, const std::filesystem::path& tokenizer_folder);

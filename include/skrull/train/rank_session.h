@@ -20,13 +20,16 @@ bool uses_cuda(const TrainConfig& config);
 class RankSession {
  public:
   /// Spreads the node's ranks over its cores (cpu_binding), makes the device (device: auto prefers a GPU) and the
-  /// communicator over all ranks. Collective. Throws InvalidInput when cuda was asked for and is not there.
+  /// communicators over all ranks and over those of this replica. Collective. Throws InvalidInput when cuda was asked
+  /// for and is not there.
   RankSession(const TrainConfig& config, const MpiSession& session);
 
   const RankGrid& grid() const { return grid_; }
   const Topology& topology() const { return topology_; }
   Device& device() { return *device_; }
   Communicator& world() { return *world_; }
+  /// The ranks of this replica, in the order of their context rank.
+  Communicator& context() { return *context_; }
   ControlChannel& control() { return control_; }
   /// Which cores this rank computes on, for people.
   const std::string& cpu_share() const { return cpu_share_; }
@@ -37,6 +40,7 @@ class RankSession {
   std::string cpu_share_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Communicator> world_;
+  std::unique_ptr<Communicator> context_;
   ControlChannel control_;
 };
 

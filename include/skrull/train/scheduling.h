@@ -9,7 +9,7 @@
 
 namespace skrull {
 
-/// Throws InvalidInput when the config asks for what only `skrull plan` can do: context parallelism, policy `sorted`.
+/// Throws InvalidInput when the config asks for what only `skrull plan` can do: policy `sorted`.
 void check_trainable_schedule(const TrainConfig& config);
 
 /// What the trainer computes again under this config.

@@ -5,7 +5,7 @@
 #include "skrull/config/train_config.h"
 #include "skrull/data/loader.h"
 #include "skrull/model/transformer.h"
-#include "skrull/parallel/local_attention.h"
+#include "skrull/parallel/micro_batch_attention.h"
 #include "skrull/parallel/trainable_parameters.h"
 
 namespace skrull {
@@ -23,6 +23,6 @@ double clip_coefficient(double norm, double max_norm);
 /// Forward, backward and update of one global batch at this learning rate. Collective: every rank calls it with its own
 /// share of the same batch.
 StepOutcome run_step(const StepBatches& batches, const TrainConfig& config, double learning_rate, Transformer& model,
-                     TrainableParameters& parameters, LocalAttention& attention, ControlChannel& control);
+                     TrainableParameters& parameters, MicroBatchAttention& attention, ControlChannel& control);
 
 }  // namespace skrull

@@ -1,0 +1,243 @@
+#include "skrull/parallel/ring_attention.h"
+
+#include "skrull/core/error.h"
+#include "skrull/core/narrow.h"
+
+namespace skrull {
+namespace {
+
+std::int64_t key_value_cols(const AttentionShape& shape) {
+  return shape.num_kv_heads * shape.head_dim;
+}
+
+/// Keys and values of a buffer that holds both in each row, so that they travel in one message.
+template <class View>
+struct KeyValue {
+  KeyValue(const View& both)  // NOLINT(google-explicit-constructor)
+      : k(both.slice_cols(0, both.cols() / 2)), v(both.slice_cols(both.cols() / 2, both.cols() / 2)) {}
+  View k, v;
+};
+
+}  // namespace
+
+template <class Take>
+RingAttention::Buffers RingAttention::lay_out(const MicroBatchAttentionOptions& options, int ranks, const Take& take) {
+  const AttentionShape& shape = options.shape;
+  const std::int64_t tokens = options.max_tokens;
+  // A rank holds at most `tokens`, and what reaches this one is held by the other ranks.
+  const std::int64_t of_others = checked_multiply(ranks - 1, tokens);
+  const std::int64_t key_value = 2 * key_value_cols(shape);
+  const std::int64_t query = shape.num_heads * shape.head_dim;
+  const auto ring = [&](DType dtype, std::int64_t rows, std::int64_t cols) {
+    return take("ring buffers", dtype, rows, cols);
+  };
+  Buffers buffers;
+  buffers.own = ring(options.compute_dtype, tokens, key_value);
+  buffers.arrivals = ring(options.compute_dtype, of_others, key_value);
+  if (options.compute_dtype != DType::float32) buffers.sum_out = ring(DType::float32, tokens, query);
+  buffers.partial_out = ring(DType::float32, tokens, query);
+  buffers.partial_lse = ring(DType::float32, tokens, shape.num_heads);
+  if (!options.training) return buffers;
+  buffers.delta = take("activations", DType::float32, tokens, shape.num_heads);
+  buffers.outbox = ring(DType::float32, of_others, key_value);
+  buffers.inbox = ring(DType::float32, of_others, key_value);
+  return buffers;
+}
+
+std::int64_t RingAttention::planned_bytes(const MicroBatchAttentionOptions& options, int ranks) {
+  std::int64_t bytes = 0;
+  lay_out(options, ranks, [&](const char* /*category*/, DType dtype, std::int64_t rows, std::int64_t cols) {
+    bytes += checked_multiply(checked_multiply(rows, cols), size_of(dtype));
+    return TensorView();
+  });
+  return bytes;
+}
+
+RingAttention::RingAttention(const MicroBatchAttentionOptions& options, Device& device, Communicator& context)
+    : options_(options), device_(device), context_(context) {
+  buffers_ =
+      lay_out(options_, context_.size(), [&](const char* category, DType dtype, std::int64_t rows, std::int64_t cols) {
+        memory_.push_back(device_.allocate(dtype, rows, cols, category));
+        return memory_.back().view(dtype, rows, cols);
+      });
+}
+
+void RingAttention::begin(const MicroBatch& batch) {
+  require(batch.tokens() <= options_.max_tokens, "a micro-batch of {} tokens, memory was planned for {}",
+          batch.tokens(), options_.max_tokens);
+  schedule_ = schedule_rings(batch);
+  key_value_exchanges_.clear();
+  gradient_exchanges_.clear();
+  for (const RingRound& round : schedule_.rounds) {
+    const bool first = key_value_exchanges_.empty();
+    key_value_exchanges_.push_back(transfers(round.key_value_sends, first ? buffers_.own : buffers_.arrivals,
+                                             round.key_value_receives, buffers_.arrivals));
+    if (options_.training) {
+      gradient_exchanges_.push_back(
+          transfers(round.gradient_sends, buffers_.outbox, round.gradient_receives, buffers_.inbox));
+    }
+  }
+}
+
+void RingAttention::check_rows(ConstTensorView q) const {
+  const std::int64_t rows = schedule_.local_rows + schedule_.ring_rows;
+  require(q.rows() == rows, "attention over {} rows, the micro-batch has {}", q.rows(), rows);
+}
+
+std::vector<Transfer> RingAttention::transfers(const std::vector<RowTransfer>& sends, const TensorView& from,
+                                               const std::vector<RowTransfer>& receives, const TensorView& to) const {
+  std::vector<Transfer> result;
+  const auto add = [&](Transfer::Kind kind, const std::vector<RowTransfer>& list, const TensorView& buffer) {
+    for (const RowTransfer& transfer : list) {
+      const TensorView rows = buffer.slice_rows(transfer.begin, transfer.rows);
+      result.push_back({kind, transfer.peer, rows.data(), rows.elements() * size_of(rows.dtype())});
+    }
+  };
+  add(Transfer::Kind::send, sends, from);
+  add(Transfer::Kind::receive, receives, to);
+  return result;
+}
+
+/// Queues all hops; event t is reached when those of round t have arrived, and what this rank sent in it has left.
+std::vector<Event> RingAttention::send_keys_and_values(ConstTensorView k, ConstTensorView v) {
+  std::vector<Event> arrivals;
+  if (schedule_.rounds.empty()) return arrivals;
+  Stream& compute = device_.compute_stream();
+  Stream& communication = device_.communication_stream();
+  const KeyValue own(buffers_.own.slice_rows(0, schedule_.ring_rows));
+  device_.ops().cast(compute, k, own.k);
+  device_.ops().cast(compute, v, own.v);
+  communication.wait(compute.record());
+  for (const std::vector<Transfer>& exchange : key_value_exchanges_) {
+    context_.exchange(communication, exchange);
+    arrivals.push_back(communication.record());
+  }
+  return arrivals;
+}
+
+void RingAttention::forward(std::int64_t /*layer*/, ConstTensorView q, ConstTensorView k, ConstTensorView v,
+                            TensorView out, TensorView lse) {
+  check_rows(q);
+  Ops& ops = device_.ops();
+  Stream& compute = device_.compute_stream();
+  const auto of_rings = [&](const auto& packed) {
+    return packed.slice_rows(schedule_.local_rows, schedule_.ring_rows);
+  };
+  const std::vector<Event> arrivals = send_keys_and_values(of_rings(k), of_rings(v));
+  if (!schedule_.local.empty()) {
+    ops.attention_forward(
+        compute,
+        {.shape = options_.shape, .segments = schedule_.local, .q = q, .k = k, .v = v, .out = out, .lse = lse});
+  }
+  const bool in_place = out.dtype() == DType::float32;
+  const TensorView sum = in_place ? of_rings(out) : buffers_.sum_out.slice_rows(0, schedule_.ring_rows);
+  if (!schedule_.own_shards.empty()) {
+    ops.attention_forward(compute, {.shape = options_.shape,
+                                    .segments = schedule_.own_shards,
+                                    .q = of_rings(q),
+                                    .k = of_rings(k),
+                                    .v = of_rings(v),
+                                    .out = sum,
+                                    .lse = of_rings(lse)});
+  }
+  join_hops(arrivals, of_rings(q), sum, of_rings(lse));
+  if (!in_place && schedule_.ring_rows > 0) ops.cast(compute, sum, of_rings(out));
+}
+
+void RingAttention::join_hops(const std::vector<Event>& arrivals, ConstTensorView q, TensorView sum, TensorView lse) {
+  Ops& ops = device_.ops();
+  Stream& compute = device_.compute_stream();
+  const KeyValue keys(buffers_.arrivals.slice_rows(0, schedule_.arrival_rows));
+  const TensorView partial_out = buffers_.partial_out.slice_rows(0, schedule_.ring_rows);
+  const TensorView partial_lse = buffers_.partial_lse.slice_rows(0, schedule_.ring_rows);
+  for (std::size_t i = 0; i < arrivals.size(); ++i) {
+    const RingRound& round = schedule_.rounds[i];
+    compute.wait(arrivals[i]);
+    if (round.segments.empty()) continue;
+    ops.attention_forward(compute, {.shape = options_.shape,
+                                    .segments = round.segments,
+                                    .q = q,
+                                    .k = keys.k,
+                                    .v = keys.v,
+                                    .out = partial_out,
+                                    .lse = partial_lse});
+    for (const RowRange& rows : round.queries) {
+      const auto part = [&](const TensorView& view) { return view.slice_rows(rows.begin, rows.count); };
+      ops.attention_merge(compute, options_.shape.head_dim, part(partial_out), part(partial_lse), part(sum), part(lse));
+    }
+  }
+}
+
+void RingAttention::backward(std::int64_t /*layer*/, ConstTensorView q, ConstTensorView k, ConstTensorView v,
+                             ConstTensorView out, ConstTensorView lse, ConstTensorView dout, TensorView dq,
+                             TensorView dk, TensorView dv) {
+  check_rows(q);
+  require(options_.training, "attention was set up for evaluation: there is no memory for its backward");
+  Ops& ops = device_.ops();
+  Stream& compute = device_.compute_stream();
+  Stream& communication = device_.communication_stream();
+  const auto of_rings = [&](const auto& packed) {
+    return packed.slice_rows(schedule_.local_rows, schedule_.ring_rows);
+  };
+  const std::vector<Event> arrivals = send_keys_and_values(of_rings(k), of_rings(v));
+  const TensorView delta = buffers_.delta.slice_rows(0, q.rows());
+  if (q.rows() > 0) ops.attention_delta(compute, options_.shape.head_dim, out, dout, delta);
+  AttentionBackward attention = {.shape = options_.shape,
+                                 .segments = schedule_.local,
+                                 .q = q,
+                                 .k = k,
+                                 .v = v,
+                                 .dout = dout,
+                                 .lse = lse,
+                                 .delta = delta,
+                                 .dq = dq,
+                                 .dk = dk,
+                                 .dv = dv};
+  if (!schedule_.local.empty()) ops.attention_backward(compute, attention);
+  attention = {.shape = options_.shape,
+               .segments = schedule_.own_shards,
+               .q = of_rings(q),
+               .k = of_rings(k),
+               .v = of_rings(v),
+               .dout = of_rings(dout),
+               .lse = of_rings(lse),
+               .delta = of_rings(delta),
+               .dq = of_rings(dq),
+               .dk = of_rings(dk),
+               .dv = of_rings(dv)};
+  if (!schedule_.own_shards.empty()) ops.attention_backward(compute, attention);
+
+  const KeyValue keys(buffers_.arrivals.slice_rows(0, schedule_.arrival_rows));
+  const TensorView outbox = buffers_.outbox.slice_rows(0, schedule_.arrival_rows);
+  const KeyValue dkeys(outbox);
+  attention.k = keys.k;
+  attention.v = keys.v;
+  attention.dk = dkeys.k;
+  attention.dv = dkeys.v;
+  std::vector<Event> returned;
+  for (std::size_t i = 0; i < arrivals.size(); ++i) {
+    const RingRound& round = schedule_.rounds[i];
+    compute.wait(arrivals[i]);
+    ops.fill_zero(compute, outbox.slice_rows(round.arrived.begin, round.arrived.count));
+    attention.segments = round.segments;
+    if (!round.segments.empty()) ops.attention_backward(compute, attention);
+    communication.wait(compute.record());
+    context_.exchange(communication, gradient_exchanges_[i]);
+    returned.push_back(communication.record());
+  }
+  add_returned(returned, of_rings(dk), of_rings(dv));
+}
+
+/// In the order of the hops, whenever they arrive. After this the buffers are free for the next layer.
+void RingAttention::add_returned(const std::vector<Event>& returned, TensorView dk, TensorView dv) {
+  for (std::size_t i = 0; i < returned.size(); ++i) {
+    device_.compute_stream().wait(returned[i]);
+    for (const ReturnedRows& rows : schedule_.rounds[i].returned) {
+      const KeyValue gradients(buffers_.inbox.slice_rows(rows.inbox_begin, rows.rows));
+      device_.ops().add(device_.compute_stream(), gradients.k, dk.slice_rows(rows.ring_begin, rows.rows));
+      device_.ops().add(device_.compute_stream(), gradients.v, dv.slice_rows(rows.ring_begin, rows.rows));
+    }
+  }
+}
+
+}  // namespace skrull
