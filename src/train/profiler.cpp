@@ -311,7 +311,7 @@ void Profiler::choose_probes() {
     measure(layers_.back());
     last = measure(layers_.back());  // the second run: the first one meets new memory
     last_tokens = tokens;
-    log::info("{} tokens: {:.4f} s", tokens, last);
+    log::info("a micro-batch of {} tokens takes {:.4f} s", tokens, last);
   }
   for (std::int64_t length = 1; length < packed_tokens; length *= 4) {
     packed_.push_back(make_probe(length, packed_tokens / length, false, model_.vocab_size));
