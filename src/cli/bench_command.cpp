@@ -1,6 +1,7 @@
 // skrull bench: how fast this machine trains, as ratios measured side by side.
 
 #include <cstdio>
+#include <optional>
 
 #include "cli_parse.h"
 #include "commands.h"
@@ -16,7 +17,9 @@ namespace {
 struct BenchArguments {
   std::string what;
   std::string model;
+  std::string profile;
   std::string compute_dtype = "float32";
+  bool recompute = false;
   std::int64_t length = 4096;
   double seconds = 0.2;
   bool json = false;
@@ -31,6 +34,8 @@ OrderedJson to_json(const OpRate& rate) {
 }
 
 OrderedJson step_result(const BenchArguments& arguments, const Qwen2Config& model) {
+  std::optional<HardwareProfile> profile;
+  if (!arguments.profile.empty()) profile = find_hardware_profile(arguments.profile);
   const StepBenchmark result = bench_step(model, arguments.step);
   log::info(
       "step of {} tokens: {:.2f} s, of which {:.2f} s update; {:.0f} GFLOP/s = {:.1f}% of the {:.0f} GFLOP/s of its "
@@ -39,18 +44,28 @@ OrderedJson step_result(const BenchArguments& arguments, const Qwen2Config& mode
       100 * result.ratio, result.product_flops_per_second / 1e9);
   log::info("memory: planned {}, most resident {}", format_bytes(result.planned_bytes),
             format_bytes(result.peak_bytes));
-  return {{"bench", "step"},
-          {"device", result.device},
-          {"compute_dtype", arguments.compute_dtype},
-          {"parameters", model.parameter_count()},
-          {"lengths", result.lengths},
-          {"step_seconds", result.step_seconds},
-          {"update_seconds", result.update_seconds},
-          {"model_gflops_per_second", result.step_flops_per_second / 1e9},
-          {"product_gflops_per_second", result.product_flops_per_second / 1e9},
-          {"ratio", result.ratio},
-          {"planned_bytes", result.planned_bytes},
-          {"peak_bytes", result.peak_bytes}};
+  OrderedJson json = {{"bench", "step"},
+                      {"device", result.device},
+                      {"compute_dtype", arguments.compute_dtype},
+                      {"parameters", model.parameter_count()},
+                      {"lengths", result.lengths},
+                      {"step_seconds", result.step_seconds},
+                      {"fastest_step_seconds", result.fastest_step_seconds},
+                      {"update_seconds", result.update_seconds},
+                      {"model_gflops_per_second", result.step_flops_per_second / 1e9},
+                      {"product_gflops_per_second", result.product_flops_per_second / 1e9},
+                      {"ratio", result.ratio},
+                      {"planned_bytes", result.planned_bytes},
+                      {"peak_bytes", result.peak_bytes}};
+  if (profile) {
+    const double predicted = predict_step(model.shape(), result.lengths, arguments.step.recompute, *profile);
+    log::info("profile {} predicts {:.4g} s: {:.1f}% of the measured {:.4g} s", profile->name, predicted,
+              100 * predicted / result.step_seconds, result.step_seconds);
+    json["profile"] = profile->name;
+    json["predicted_step_seconds"] = predicted;
+    json["predicted_over_measured"] = predicted / result.step_seconds;
+  }
+  return json;
 }
 
 /// Attention in turns with the model's products, so that the ratio holds on a machine whose speed drifts.
@@ -109,6 +124,8 @@ int bench(const Arguments& arguments) {
       ->check(CLI::IsMember({"step", "attention", "ops"}));
   app.add_option("--model", parsed.model,
                  "folder with a config.json (its weights are not read); default: Qwen2.5-0.5B's shape");
+  app.add_option("--profile", parsed.profile,
+                 "of `step`: a hardware profile, by name or file; its prediction is printed beside the measured time");
   app.add_option("--tokens", parsed.step.tokens, "of the micro-batch")->check(at_least_one());
   app.add_option("--steps", parsed.step.steps, "measured steps")->check(at_least_one());
   app.add_option("--length", parsed.length, "of the sequence of `attention`")->check(at_least_one());
@@ -116,9 +133,10 @@ int bench(const Arguments& arguments) {
   app.add_option("--threads", parsed.step.threads, "0: all cores");
   app.add_option("--compute-dtype", parsed.compute_dtype, "float32 or bfloat16")
       ->check(CLI::IsMember({"float32", "bfloat16"}));
-  app.add_flag("--recompute", parsed.step.recompute, "keep only each block's input (gradient_checkpointing full)");
+  app.add_flag("--recompute", parsed.recompute, "keep only each block's input (gradient_checkpointing full)");
   app.add_flag("--json", parsed.json, "print the result as one JSON object");
   if (!parse(app, arguments)) return static_cast<int>(ExitCode::done);
+  parsed.step.recompute = parsed.recompute ? Recompute::full : Recompute::selective;
   parsed.step.compute_dtype = parsed.compute_dtype == "bfloat16" ? DType::bfloat16 : DType::float32;
   const Qwen2Config model = parsed.model.empty() ? qwen25_half_billion() : load_qwen2_config(parsed.model);
 

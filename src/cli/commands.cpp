@@ -27,6 +27,7 @@ const std::vector<Command>& commands() {
       {"eval", "loss and perplexity of a model on a data set", evaluate},
       {"generate", "continue a prompt or answer a conversation", generate},
       {"plan", "the schedule, memory and speed a cluster would have, without it", plan},
+      {"profile", "measure this machine into a hardware profile that schedules are made by", profile},
       {"tokenize", "text to token ids, line by line", tokenize},
       {"render", "conversations to text, ids and labels, as training sees them", render},
       {"config", "the options: JSON Schema or Markdown reference", config},

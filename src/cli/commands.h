@@ -25,6 +25,7 @@ int train(const Arguments& arguments);
 int evaluate(const Arguments& arguments);
 int generate(const Arguments& arguments);
 int plan(const Arguments& arguments);
+int profile(const Arguments& arguments);
 int tokenize(const Arguments& arguments);
 int render(const Arguments& arguments);
 int config(const Arguments& arguments);

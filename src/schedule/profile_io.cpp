@@ -126,6 +126,36 @@ HardwareProfile parse_hardware_profile(const std::string& text, const std::strin
   return profile;
 }
 
+std::string hardware_profile_to_json(const HardwareProfile& profile) {
+  const auto curve = [](const LogLogCurve& of) {
+    OrderedJson points = OrderedJson::array();
+    for (const LogLogCurve::Point& point : of.points()) points.push_back({point.at, point.value});
+    return points;
+  };
+  const auto link = [](const LinkRate& rate) {
+    return OrderedJson{{"bytes_per_s", rate.bytes_per_s}, {"latency_s", rate.latency_s}};
+  };
+  OrderedJson json;
+  json["format"] = profile_format;
+  json["name"] = profile.name;
+  json["linear"] = {{"peak_flops_by_hidden", curve(profile.linear_peak_flops)},
+                    {"efficiency", curve(profile.linear_efficiency)}};
+  json["attention"] = {{"peak_flops_by_head_dim", curve(profile.attention_peak_flops)},
+                       {"efficiency", curve(profile.attention_efficiency)}};
+  for (const NamedOverhead& one : overheads) json["overhead"][one.key] = profile.overhead.*one.member;
+  json["links"] = {{"intra", link(profile.intra_node)}, {"inter", link(profile.inter_node)}};
+  if (const auto& sync = profile.gradient_sync) {
+    json["grad_sync"] = {{"bus_bytes_per_s", sync->bus_bytes_per_s}, {"exposed_fraction", sync->exposed_fraction}};
+  }
+  if (profile.device_memory_bytes) json["device_memory_bytes"] = *profile.device_memory_bytes;
+  json["sources"] = profile.sources;
+  return json.dump(2) + "\n";
+}
+
+void write_hardware_profile(const std::filesystem::path& file, const HardwareProfile& profile) {
+  write_file_atomically(file, hardware_profile_to_json(profile));
+}
+
 HardwareProfile read_hardware_profile(const std::filesystem::path& file) {
   return parse_hardware_profile(read_file(file), file.string());
 }

@@ -3,14 +3,15 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <numeric>
 
+#include "random_batch.h"
 #include "skrull/comm/communicator.h"
-#include "skrull/core/error.h"
-#include "skrull/core/rng.h"
 #include "skrull/model/model_io.h"
 #include "skrull/model/transformer.h"
 #include "skrull/parallel/local_attention.h"
 #include "skrull/parallel/trainable_parameters.h"
+#include "skrull/schedule/cost_model.h"
 #include "skrull/train/metrics.h"
 
 namespace skrull {
@@ -35,23 +36,6 @@ std::vector<std::int64_t> mixed_lengths(std::int64_t tokens) {
     tokens -= lengths.back();
   }
   return lengths;
-}
-
-/// Random tokens; every token but the last of a sequence is trained.
-MicroBatch random_batch(const std::vector<std::int64_t>& lengths, std::int64_t vocabulary) {
-  MicroBatch batch;
-  Rng rng(1, "step benchmark");
-  const auto draw = [&] { return static_cast<std::int32_t>(rng.below(static_cast<std::uint64_t>(vocabulary))); };
-  for (const std::int64_t length : lengths) {
-    batch.local.push_back({batch.tokens(), length, static_cast<std::int64_t>(batch.local.size())});
-    for (std::int64_t position = 0; position < length; ++position) {
-      batch.ids.push_back(draw());
-      batch.positions.push_back(static_cast<std::int32_t>(position));
-      batch.labels.push_back(position + 1 < length ? draw() : ignored_label);
-      batch.weights.push_back(position + 1 < length ? 1e-3F : 0.0F);
-    }
-  }
-  return batch;
 }
 
 /// FLOP/s of one step's products: every block's, and the head's in chunks.
@@ -97,6 +81,18 @@ BenchShape bench_shape(const Qwen2Config& model, std::int64_t tokens) {
   return shape;
 }
 
+double predict_step(const ModelShape& model, const std::vector<std::int64_t>& lengths, Recompute recompute,
+                    const HardwareProfile& profile) {
+  Plan plan;
+  plan.lengths = lengths;
+  plan.bucket_tokens = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+  PlannedMicroBatch micro_batch;
+  micro_batch.local.resize(1);
+  for (std::size_t i = 0; i < lengths.size(); ++i) micro_batch.local.front().push_back(static_cast<std::int64_t>(i));
+  plan.micro_batches = {{std::move(micro_batch)}};
+  return evaluate_plan(plan, CostModel(model, profile, recompute)).step_seconds;
+}
+
 StepBenchmark bench_step(const Qwen2Config& model, const StepBenchmarkOptions& options) {
   const std::unique_ptr<Device> device = make_cpu_device(options.threads);
   const std::unique_ptr<Communicator> self = make_self_communicator();
@@ -107,7 +103,7 @@ StepBenchmark bench_step(const Qwen2Config& model, const StepBenchmarkOptions& o
   TransformerOptions model_options;
   model_options.compute_dtype = options.compute_dtype;
   model_options.max_tokens = options.tokens;
-  model_options.recompute = options.recompute ? Recompute::full : Recompute::selective;
+  model_options.recompute = options.recompute;
   Transformer transformer(model, model_options, *device);
   LocalAttention attention(attention_shape(model), options.tokens, true, *device);
 
@@ -150,6 +146,7 @@ StepBenchmark bench_step(const Qwen2Config& model, const StepBenchmarkOptions& o
     ratios.push_back(result.model_flops / step_seconds.back() / product_rates.back());
   }
   result.step_seconds = median(step_seconds);
+  result.fastest_step_seconds = *std::min_element(step_seconds.begin(), step_seconds.end());
   result.update_seconds = median(update_seconds);
   result.step_flops_per_second = result.model_flops / result.step_seconds;
   result.product_flops_per_second = median(product_rates);

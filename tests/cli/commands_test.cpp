@@ -358,8 +358,41 @@ TEST_CASE("eval: loss, perplexity and tokens as one JSON object", "[commands]") 
   check_refused(run_skrull({"eval", model}), {"nothing to evaluate on"});
 }
 
+TEST_CASE("a profile is measured into a file that plans are made by, and never over another", "[commands][profile]") {
+  test::TrainingFixture fixture;
+  const std::string file = (fixture / "mine.profile.json").string();
+  const std::vector<std::string> command = {"profile",   "--model", test::tiny_model(), "--seconds", "0.2",
+                                            "--threads", "1",       "--output",         file};
+  const auto with = [&](const std::string& more) {
+    std::vector<std::string> arguments = command;
+    arguments.push_back(more);
+    return arguments;
+  };
+  const Json json = test::result_of(run_skrull(with("--json")));
+  CHECK(json.at("profile_file") == file);
+  CHECK(json.at("profile").at("name") == "mine");
+  CHECK(json.at("profile").at("format") == "skrull-profile/1");
+  CHECK(json.at("profile") == Json::parse(read_file(file)));
+
+  const std::string before = read_file(file);
+  check_refused(run_skrull(command), {"mine.profile.json exists", "--overwrite"});
+  CHECK(read_file(file) == before);
+  CHECK(run_skrull(with("--overwrite")).exit_code == 0);
+  CHECK(read_file(file) != before);
+  check_refused(run_skrull({"profile", "--output", (fixture / "nowhere" / "p.json").string()}), {"there is no folder"});
+
+  const Json step = test::result_of(run_skrull({"bench", "step", "--model", test::tiny_model(), "--tokens", "64",
+                                                "--threads", "1", "--profile", file, "--json"}));
+  CHECK(step.at("profile") == "mine");
+  CHECK(step.at("predicted_step_seconds").get<double>() > 0.0);
+  CHECK(step.at("predicted_over_measured").get<double>() ==
+        Approx(step.at("predicted_step_seconds").get<double>() / step.at("step_seconds").get<double>()));
+  check_refused(run_skrull({"bench", "step", "--model", test::tiny_model(), "--profile", "cqu"}),
+                {"did you mean cpu?"});
+}
+
 TEST_CASE("every command explains itself, unknown ones are answered with the nearest", "[commands]") {
-  for (const char* command : {"train", "eval", "generate", "tokenize", "render", "config", "bench"}) {
+  for (const char* command : {"train", "eval", "generate", "profile", "tokenize", "render", "config", "bench"}) {
     INFO(command);
     const auto result = run_skrull({command, "--help"});
     CHECK(result.exit_code == 0);

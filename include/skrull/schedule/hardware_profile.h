@@ -82,6 +82,12 @@ HardwareProfile read_hardware_profile(const std::filesystem::path& file);
 /// The same from the text of a file called `name` in messages.
 HardwareProfile parse_hardware_profile(const std::string& text, const std::string& name);
 
+/// The text of a profile file, which parse_hardware_profile() reads back.
+std::string hardware_profile_to_json(const HardwareProfile& profile);
+
+/// Writes it, atomically.
+void write_hardware_profile(const std::filesystem::path& file, const HardwareProfile& profile);
+
 /// Names of the profiles inside the program (configs/hardware).
 const std::vector<std::string>& shipped_hardware_profiles();
 

@@ -8,6 +8,8 @@
 #include "skrull/core/dtype.h"
 #include "skrull/device/bench.h"
 #include "skrull/model/qwen2_config.h"
+#include "skrull/schedule/hardware_profile.h"
+#include "skrull/schedule/recompute.h"
 
 namespace skrull {
 
@@ -16,14 +18,15 @@ struct StepBenchmarkOptions {
   std::int64_t tokens = 2048;  ///< of the one micro-batch, in sequences of half, a quarter, ... of them
   std::int64_t steps = 3;      ///< measured, after one to warm up
   int threads = 0;             ///< 0: all
-  bool recompute = false;
+  Recompute recompute = Recompute::selective;
 };
 
 struct StepBenchmark {
   std::string device;
   std::vector<std::int64_t> lengths;
-  double model_flops = 0;               ///< of one step: forward and backward, see Qwen2Config::training_flops
-  double step_seconds = 0;              ///< median; forward, backward, norm, update
+  double model_flops = 0;   ///< of one step: forward and backward, see Qwen2Config::training_flops
+  double step_seconds = 0;  ///< median; forward, backward, norm, update
+  double fastest_step_seconds = 0;
   double update_seconds = 0;            ///< of which norm and update, median
   double step_flops_per_second = 0;     ///< model_flops / step_seconds
   double product_flops_per_second = 0;  ///< the device's matrix products on this model's shapes, median
@@ -34,6 +37,11 @@ struct StepBenchmark {
 
 /// Random weights, random tokens, one rank. All memory is planned as in training.
 StepBenchmark bench_step(const Qwen2Config& model, const StepBenchmarkOptions& options);
+
+/// What the scheduler's cost model predicts for such a step: one micro-batch of whole sequences on one rank, and the
+/// profile's part that no schedule changes.
+double predict_step(const ModelShape& model, const std::vector<std::int64_t>& lengths, Recompute recompute,
+                    const HardwareProfile& profile);
 
 /// Qwen2.5-0.5B's shape.
 Qwen2Config qwen25_half_billion();

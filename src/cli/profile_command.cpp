@@ -1,0 +1,108 @@
+// skrull profile: measures this machine into a hardware profile.
+
+#include <cstdio>
+#include <filesystem>
+
+#include "cli_parse.h"
+#include "commands.h"
+#include "skrull/core/error.h"
+#include "skrull/core/json.h"
+#include "skrull/core/log.h"
+#include "skrull/train/profiler.h"
+#include "skrull/train/step_benchmark.h"
+
+namespace skrull::cli {
+namespace {
+
+struct ProfileArguments {
+  std::string model;
+  std::string output = "machine.profile.json";
+  std::string compute_dtype = "float32";
+  int threads = 0;
+  bool overwrite = false;
+  bool json = false;
+  ProfilerOptions profiler;
+};
+
+/// What would fail at the end is said before a minute is spent.
+void check_output(const std::filesystem::path& file, bool overwrite) {
+  std::error_code ignored;
+  if (std::filesystem::exists(file, ignored) && !overwrite) {
+    throw_invalid_input("skrull profile: {} exists: give another --output, or --overwrite to replace it",
+                        file.string());
+  }
+  const std::filesystem::path folder = file.parent_path();
+  if (!folder.empty() && !std::filesystem::is_directory(folder, ignored)) {
+    throw_invalid_input("skrull profile: --output {}: there is no folder {}", file.string(), folder.string());
+  }
+}
+
+/// "mine" of "somewhere/mine.profile.json".
+std::string name_of_file(const std::filesystem::path& file) {
+  std::filesystem::path name = file.filename();
+  while (name.has_extension() && (name.extension() == ".json" || name.extension() == ".profile")) name = name.stem();
+  return name.string();
+}
+
+void report(const ProfilerResult& result) {
+  const HardwareProfile& profile = result.profile;
+  const double linear = profile.linear_peak_flops.points().front().value;
+  const double attention = profile.attention_peak_flops.points().front().value;
+  log::info("layers and head, forward and backward, by tokens:");
+  for (const auto& [tokens, share] : profile.linear_efficiency.points()) {
+    log::info("{:>8.0f} {:8.1f} GFLOP/s", tokens, share * linear / 1e9);
+  }
+  log::info("attention, forward and backward, by the length of a sequence:");
+  for (const auto& [length, share] : profile.attention_efficiency.points()) {
+    log::info("{:>8.0f} {:8.1f} GFLOP/s", length, share * attention / 1e9);
+  }
+  log::info("{} rounds in {:.0f} s", result.rounds, result.seconds);
+}
+
+}  // namespace
+
+int profile(const Arguments& arguments) {
+  CLI::App app(
+      "Measures this machine with a model's own layers, head and attention into a hardware profile, by which schedules "
+      "are made:\nhardware_profile=FILE. Measure with as many threads as a rank of the training will have, on a "
+      "machine "
+      "that does nothing else;\n`skrull bench step --profile FILE` then shows how well it predicts.",
+      "skrull profile");
+  ProfileArguments parsed;
+  app.option_defaults()->always_capture_default();
+  app.add_option("--model", parsed.model,
+                 "folder with a config.json (its weights are not read); default: Qwen2.5-0.5B's shape");
+  app.add_option("--output", parsed.output, "file to write (skrull-profile/1)");
+  app.add_flag("--overwrite", parsed.overwrite, "replace the file if it exists");
+  app.add_option("--threads", parsed.threads, "0: all cores")->check(CLI::NonNegativeNumber);
+  app.add_option("--seconds", parsed.profiler.seconds,
+                 "to measure for, about; decides the largest micro-batch and how often each is repeated")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--compute-dtype", parsed.compute_dtype, "float32 or bfloat16")
+      ->check(CLI::IsMember({"float32", "bfloat16"}));
+  app.add_flag("--json", parsed.json, "print the result as one JSON object");
+  if (!parse(app, arguments)) return static_cast<int>(ExitCode::done);
+  check_output(parsed.output, parsed.overwrite);
+  parsed.profiler.compute_dtype = parsed.compute_dtype == "bfloat16" ? DType::bfloat16 : DType::float32;
+  const Qwen2Config model = parsed.model.empty() ? qwen25_half_billion() : load_qwen2_config(parsed.model);
+
+  const std::unique_ptr<Device> device = make_cpu_device(parsed.threads);
+  ProfilerResult result = measure_hardware_profile(model, parsed.profiler, *device);
+  result.profile.name = name_of_file(parsed.output);
+  report(result);
+  write_hardware_profile(parsed.output, result.profile);
+  log::info("wrote {}", parsed.output);
+  if (parsed.json) {
+    const OrderedJson json = {{"profile_file", parsed.output},
+                              {"device", device->description()},
+                              {"compute_dtype", parsed.compute_dtype},
+                              {"tokens", result.tokens},
+                              {"rounds", result.rounds},
+                              {"seconds", result.seconds},
+                              {"profile", OrderedJson::parse(hardware_profile_to_json(result.profile))}};
+    std::printf("%s\n", json.dump().c_str());
+  }
+  return static_cast<int>(ExitCode::done);
+}
+
+}  // namespace skrull::cli
