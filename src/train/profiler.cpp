@@ -89,6 +89,7 @@ std::vector<LogLogCurve::Point> rising_rates(std::vector<Timing> timings) {
 /// Shares of the last and largest rate.
 LogLogCurve efficiencies(const std::vector<LogLogCurve::Point>& rates) {
   std::vector<LogLogCurve::Point> shares;
+  shares.reserve(rates.size());
   for (const LogLogCurve::Point& rate : rates) shares.push_back({rate.at, rounded(rate.value / rates.back().value)});
   return {std::move(shares), LogLogCurve::BelowFirst::proportional};
 }
