@@ -35,7 +35,7 @@ std::int64_t search_moves(const PolicyInput& input, double bound_seconds) {
 /// Placements of the exact search: by default what takes about half a second, or a third of the step where plans have
 /// to keep ahead of it; else in proportion to the moves, which take about as long as ten placements.
 std::int64_t exact_placements(const SearchOptions& search, double bound_seconds) {
-  constexpr std::int64_t most = 8'000'000;
+  constexpr std::int64_t most = 12'000'000;
   constexpr std::int64_t per_move = 10;
   constexpr double per_second_of_step = 3e6;
   if (search.moves >= 0) return per_move * std::min(most / per_move, search.moves);
@@ -80,8 +80,7 @@ class SkrullPlanner {
     keep_best(1);
     improve(starts_.front(), std::max<std::int64_t>(0, left), seed);
     if (!exact_search_applies(*starts_.front().costs)) return starts_.front().draft;
-    const ExactOptions options{input_.search.elastic_rings, exact_placements(input_.search, bound_), deadline_};
-    return exact_search(starts_.front().draft, options).schedule;
+    return search_exactly(starts_.front().draft);
   }
 
  private:
@@ -125,6 +124,23 @@ class SkrullPlanner {
       if (!known) starts_.push_back({costs, std::move(*draft), seconds});
     }
     return any;
+  }
+
+  /// Branch and bound. A better schedule than the one it began with cuts off so much that it pays to begin again, with
+  /// what is left of the placements.
+  DraftSchedule search_exactly(DraftSchedule best) const {
+    constexpr double first_share = 0.67;
+    std::int64_t left = exact_placements(input_.search, bound_);
+    auto placements = static_cast<std::int64_t>(first_share * static_cast<double>(left));
+    for (;;) {
+      const double before = best.schedule_seconds();
+      ExactResult result = exact_search(std::move(best), {input_.search.elastic_rings, placements, deadline_});
+      best = std::move(result.schedule);
+      left -= result.placements;
+      const bool improved = best.schedule_seconds() < before;
+      if (result.proven || !improved || left <= 0) return best;
+      placements = left;
+    }
   }
 
   /// Every start by itself, so that the number of threads changes nothing.
