@@ -20,7 +20,7 @@ struct ProfilerOptions {
 struct ProfilerResult {
   HardwareProfile profile;           ///< without a name
   std::vector<std::int64_t> tokens;  ///< at which it was measured
-  std::int64_t rounds = 0;           ///< in which everything was measured once; values are medians over them
+  std::int64_t rounds = 0;           ///< in which everything was measured once; values are lower quartiles over them
   double seconds = 0;                ///< that it all took
 };
 
