@@ -18,7 +18,6 @@ struct BenchArguments {
   std::string what;
   std::string model;
   std::string profile;
-  std::string compute_dtype = "float32";
   bool recompute = false;
   std::int64_t length = 4096;
   double seconds = 0.2;
@@ -46,7 +45,7 @@ OrderedJson step_result(const BenchArguments& arguments, const Qwen2Config& mode
             format_bytes(result.peak_bytes));
   OrderedJson json = {{"bench", "step"},
                       {"device", result.device},
-                      {"compute_dtype", arguments.compute_dtype},
+                      {"compute_dtype", name_of(arguments.step.compute_dtype)},
                       {"parameters", model.parameter_count()},
                       {"lengths", result.lengths},
                       {"step_seconds", result.step_seconds},
@@ -89,9 +88,15 @@ OrderedJson attention_result(Device& device, const BenchArguments& arguments, co
   const double gflops = attention_flops / attention_seconds;
   log::info("{:<20} {:8.1f} GFLOP/s, {:.1f}% of the products' {:.1f}", "together", gflops,
             100 * gflops / product_gflops, product_gflops);
-  return {{"bench", "attention"},       {"device", device.description()},    {"compute_dtype", arguments.compute_dtype},
-          {"length", arguments.length}, {"forward_gflops", rates[0].gflops}, {"backward_gflops", rates[1].gflops},
-          {"gflops", gflops},           {"product_gflops", product_gflops},  {"ratio", gflops / product_gflops}};
+  return {{"bench", "attention"},
+          {"device", device.description()},
+          {"compute_dtype", name_of(arguments.step.compute_dtype)},
+          {"length", arguments.length},
+          {"forward_gflops", rates[0].gflops},
+          {"backward_gflops", rates[1].gflops},
+          {"gflops", gflops},
+          {"product_gflops", product_gflops},
+          {"ratio", gflops / product_gflops}};
 }
 
 OrderedJson ops_result(Device& device, const BenchArguments& arguments, const BenchShape& shape) {
@@ -103,7 +108,7 @@ OrderedJson ops_result(Device& device, const BenchArguments& arguments, const Be
   }
   return {{"bench", "ops"},
           {"device", device.description()},
-          {"compute_dtype", arguments.compute_dtype},
+          {"compute_dtype", name_of(arguments.step.compute_dtype)},
           {"operations", rows}};
 }
 
@@ -131,13 +136,11 @@ int bench(const Arguments& arguments) {
   app.add_option("--length", parsed.length, "of the sequence of `attention`")->check(at_least_one());
   app.add_option("--seconds", parsed.seconds, "for each operation");
   app.add_option("--threads", parsed.step.threads, "0: all cores");
-  app.add_option("--compute-dtype", parsed.compute_dtype, "float32 or bfloat16")
-      ->check(CLI::IsMember({"float32", "bfloat16"}));
+  add_compute_dtype(app, parsed.step.compute_dtype);
   app.add_flag("--recompute", parsed.recompute, "keep only each block's input (gradient_checkpointing full)");
   app.add_flag("--json", parsed.json, "print the result as one JSON object");
   if (!parse(app, arguments)) return static_cast<int>(ExitCode::done);
   parsed.step.recompute = parsed.recompute ? Recompute::full : Recompute::selective;
-  parsed.step.compute_dtype = parsed.compute_dtype == "bfloat16" ? DType::bfloat16 : DType::float32;
   const Qwen2Config model = parsed.model.empty() ? qwen25_half_billion() : load_qwen2_config(parsed.model);
 
   OrderedJson result;

@@ -4,6 +4,7 @@
 
 #include "cli_parse.h"
 #include "commands.h"
+#include "plan_report.h"
 #include "skrull/core/error.h"
 #include "skrull/core/json.h"
 #include "skrull/core/log.h"
@@ -12,6 +13,7 @@
 #include "skrull/schedule/comparison.h"
 #include "skrull/schedule/length_generator.h"
 #include "skrull/schedule/robustness.h"
+#include "skrull/train/step_benchmark.h"
 
 namespace skrull::cli {
 namespace {
@@ -39,7 +41,7 @@ struct Case {
 };
 
 ModelShape find_model(const std::string& name) {
-  if (name == "0.5b") return {896, 24, 14, 2, 64, 4864, 151936};
+  if (name == "0.5b") return qwen25_half_billion().shape();
   if (name == "7b") return {3584, 28, 28, 4, 128, 18944, 152064};
   return load_qwen2_config(name).shape();
 }
@@ -88,15 +90,11 @@ OrderedJson bench_policies(const Case& one, const std::vector<std::string>& poli
     log::info("  {:<16} step {:9.4f} s, gap {:7.2f}% (worst {:8.2f}%), scheduling {:8.2f} ms (longest {:8.2f})",
               policy.policy, policy.schedule_seconds, 100.0 * policy.mean_gap, 100.0 * policy.worst_gap,
               1e3 * policy.median_scheduling, 1e3 * policy.longest_scheduling);
-    OrderedJson faster = OrderedJson::object();
-    for (const PolicySummary& other : summaries) {
-      faster[other.policy] = other.schedule_seconds / policy.schedule_seconds;
-    }
     rows.push_back({{"policy", policy.policy},
                     {"schedule_seconds", policy.schedule_seconds},
                     {"gap", policy.mean_gap},
                     {"worst_gap", policy.worst_gap},
-                    {"speedup_over", std::move(faster)},
+                    {"speedup_over", speedups_over(summaries, policy)},
                     {"scheduling_ms", 1e3 * policy.median_scheduling},
                     {"longest_scheduling_ms", 1e3 * policy.longest_scheduling}});
   }
@@ -151,8 +149,7 @@ int bench_schedule(const Arguments& arguments) {
   ScheduleBenchArguments parsed;
   add_options(app, parsed);
   if (!parse(app, arguments)) return static_cast<int>(ExitCode::done);
-  const std::vector<std::string> policies =
-      parsed.policies == "all" ? policy_names() : CLI::detail::split(parsed.policies, ',');
+  const std::vector<std::string> policies = parse_policies(parsed.policies);
   const CostModel cost(find_model(parsed.model), find_hardware_profile(parsed.hardware));
   OrderedJson cases = OrderedJson::array();
   for (const Case& one : cases_of(parsed)) {

@@ -4,8 +4,10 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "commands.h"
+#include "skrull/core/dtype.h"
 
 namespace skrull::cli {
 
@@ -18,6 +20,12 @@ inline CLI::Validator at_least_one() {
           },
           "INT>=1"};
 }
+
+/// --compute-dtype float32|bfloat16. `dtype` holds the default and receives the choice; must outlive the parsing.
+void add_compute_dtype(CLI::App& app, DType& dtype);
+
+/// Policies by name, of a list with commas; "all" means every one.
+std::vector<std::string> parse_policies(const std::string& list);
 
 /// Parses the arguments of one sub-command. False after printing --help. Throws InvalidInput with the reason otherwise.
 bool parse(CLI::App& app, const Arguments& arguments);

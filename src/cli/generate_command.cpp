@@ -23,7 +23,6 @@ struct GenerateArguments {
   std::string prompt;
   std::optional<std::string> messages;
   std::optional<std::string> input_ids;
-  std::string compute_dtype = "float32";
   bool json = false;
 };
 
@@ -115,8 +114,7 @@ void add_options(CLI::App& app, GenerateArguments& arguments) {
   app.add_option("--temperature", arguments.options.temperature, "0: the most likely token");
   app.add_option("--top-p", arguments.options.top_p, "draw from the most likely tokens of this total probability");
   app.add_option("--seed", arguments.options.seed, "of the draws");
-  app.add_option("--compute-dtype", arguments.compute_dtype, "float32 or bfloat16")
-      ->check(CLI::IsMember({"float32", "bfloat16"}));
+  add_compute_dtype(app, arguments.config.compute_dtype);
   app.add_flag("--json", arguments.json, "print {\"ids\": [..], \"text\": ..} instead of text");
 }
 
@@ -145,7 +143,6 @@ int generate(const Arguments& arguments) {
   add_options(app, parsed);
   if (!parse(app, arguments)) return static_cast<int>(ExitCode::done);
   parsed.config.model_name_or_path = parsed.model;
-  parsed.config.compute_dtype = parsed.compute_dtype == "bfloat16" ? DType::bfloat16 : DType::float32;
   return run_on_all_ranks([&](const MpiSession& session) { run(parsed, session); });
 }
 

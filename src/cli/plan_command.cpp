@@ -80,11 +80,6 @@ void add_options(CLI::App& app, PlanArguments& arguments) {
   app.add_flag("--json", arguments.json, "print the result as one JSON object");
 }
 
-std::vector<std::string> policies_to_compare(const std::string& list) {
-  if (list == "all") return policy_names();
-  return CLI::detail::split(list, ',');
-}
-
 bool ends_with_either(const std::string& file) {
   return file.ends_with(".svg") || file.ends_with(".json");
 }
@@ -120,7 +115,7 @@ OrderedJson compare(const PlanArguments& arguments, const TrainConfig& config, c
     lengths.push_back(batch.lengths);
   }
   tokens /= static_cast<double>(lengths.size());
-  const auto summaries = compare_policies(policies_to_compare(arguments.compare), lengths, setup.topology,
+  const auto summaries = compare_policies(parse_policies(arguments.compare), lengths, setup.topology,
                                           setup.bucket_tokens, *setup.cost, setup.search);
   report_comparison(summaries, setup, tokens);
   OrderedJson result = comparison_to_result(summaries, setup, tokens);

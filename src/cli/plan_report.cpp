@@ -133,20 +133,13 @@ void report_plan(const JudgedPlan& judged, const PlanningSetup& setup) {
 }
 
 OrderedJson setup_to_json(const PlanningSetup& setup) {
-  const ModelShape model = setup.model.shape();
-  const Topology& topology = setup.topology;
-  return {{"model",
-           {{"hidden_size", model.hidden_size},
-            {"num_layers", model.num_layers},
-            {"num_attention_heads", model.num_attention_heads},
-            {"num_key_value_heads", model.num_key_value_heads},
-            {"head_dim", model.head_dim},
-            {"intermediate_size", model.intermediate_size},
-            {"vocab_size", model.vocab_size}}},
-          {"topology",
-           {{"data_parallel", topology.data_parallel},
-            {"context_parallel", topology.context_parallel},
-            {"ranks_per_node", topology.ranks_per_node}}},
+  const ModelShape shape = setup.model.shape();
+  OrderedJson model = OrderedJson::object();
+  for (const NamedModelSize& size : model_sizes) model[size.name] = shape.*size.member;
+  OrderedJson topology = OrderedJson::object();
+  for (const NamedTopologySize& size : topology_sizes) topology[size.name] = setup.topology.*size.member;
+  return {{"model", std::move(model)},
+          {"topology", std::move(topology)},
           {"bucket_tokens", setup.bucket_tokens},
           {"hardware_profile", setup.cost->profile().name},
           {"memory",
@@ -199,17 +192,21 @@ void report_comparison(const std::vector<PolicySummary>& policies, const Plannin
   log::info("speed-up over {}, of schedules without gradient synchronisation; means over the batches", slowest->policy);
 }
 
+OrderedJson speedups_over(const std::vector<PolicySummary>& policies, const PolicySummary& one) {
+  OrderedJson speedups = OrderedJson::object();
+  for (const PolicySummary& other : policies) speedups[other.policy] = other.schedule_seconds / one.schedule_seconds;
+  return speedups;
+}
+
 OrderedJson comparison_to_result(const std::vector<PolicySummary>& policies, const PlanningSetup& setup,
                                  double tokens) {
   OrderedJson rows = OrderedJson::array();
   for (const PolicySummary& one : policies) {
-    OrderedJson speedup = OrderedJson::object();
-    for (const PolicySummary& other : policies) speedup[other.policy] = other.schedule_seconds / one.schedule_seconds;
     rows.push_back({{"policy", one.policy},
                     {"schedule_seconds", one.schedule_seconds},
                     {"step_seconds", one.step_seconds},
                     {"tokens_per_second", tokens / one.step_seconds},
-                    {"speedup_over", std::move(speedup)},
+                    {"speedup_over", speedups_over(policies, one)},
                     {"gap", one.mean_gap},
                     {"worst_gap", one.worst_gap},
                     {"hidden_share", one.hidden_share},

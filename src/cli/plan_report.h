@@ -20,4 +20,7 @@ OrderedJson comparison_to_result(const std::vector<PolicySummary>& policies, con
 /// Model sizes, ranks, bucket and hardware, which both results hold.
 OrderedJson setup_to_json(const PlanningSetup& setup);
 
+/// {"packed": 1.5, ..}: by what factor `one` is faster than each of `policies`, itself included.
+OrderedJson speedups_over(const std::vector<PolicySummary>& policies, const PolicySummary& one);
+
 }  // namespace skrull::cli

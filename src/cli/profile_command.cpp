@@ -17,7 +17,6 @@ namespace {
 struct ProfileArguments {
   std::string model;
   std::string output = "machine.profile.json";
-  std::string compute_dtype = "float32";
   int threads = 0;
   bool overwrite = false;
   bool json = false;
@@ -64,9 +63,8 @@ void report(const ProfilerResult& result) {
 int profile(const Arguments& arguments) {
   CLI::App app(
       "Measures this machine with a model's own layers, head and attention into a hardware profile, by which schedules "
-      "are made:\nhardware_profile=FILE. Measure with as many threads as a rank of the training will have, on a "
-      "machine "
-      "that does nothing else;\n`skrull bench step --profile FILE` then shows how well it predicts.",
+      "are made:\nhardware_profile=FILE. Measure with as many threads as a rank of the training will have, while the "
+      "machine does nothing else;\n`skrull bench step --profile FILE` then shows how well it predicts.",
       "skrull profile");
   ProfileArguments parsed;
   app.option_defaults()->always_capture_default();
@@ -78,12 +76,10 @@ int profile(const Arguments& arguments) {
   app.add_option("--seconds", parsed.profiler.seconds,
                  "to measure for, about; decides the largest micro-batch and how often each is repeated")
       ->check(CLI::PositiveNumber);
-  app.add_option("--compute-dtype", parsed.compute_dtype, "float32 or bfloat16")
-      ->check(CLI::IsMember({"float32", "bfloat16"}));
+  add_compute_dtype(app, parsed.profiler.compute_dtype);
   app.add_flag("--json", parsed.json, "print the result as one JSON object");
   if (!parse(app, arguments)) return static_cast<int>(ExitCode::done);
   check_output(parsed.output, parsed.overwrite);
-  parsed.profiler.compute_dtype = parsed.compute_dtype == "bfloat16" ? DType::bfloat16 : DType::float32;
   const Qwen2Config model = parsed.model.empty() ? qwen25_half_billion() : load_qwen2_config(parsed.model);
 
   const std::unique_ptr<Device> device = make_cpu_device(parsed.threads);
@@ -95,7 +91,7 @@ int profile(const Arguments& arguments) {
   if (parsed.json) {
     const OrderedJson json = {{"profile_file", parsed.output},
                               {"device", device->description()},
-                              {"compute_dtype", parsed.compute_dtype},
+                              {"compute_dtype", name_of(parsed.profiler.compute_dtype)},
                               {"tokens", result.tokens},
                               {"rounds", result.rounds},
                               {"seconds", result.seconds},

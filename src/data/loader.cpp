@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -201,8 +200,7 @@ void check_bucket_tokens(const TokenStore& store, const std::vector<std::int64_t
       "{}, or cutoff_len to at most {}, or context_parallel_size to at least {}",
       store.describe(worst), store.length(worst),
       context_parallel == 1 ? "" : fmt::format(" ({} on each context-parallel rank)", least), bucket_tokens, least,
-      checked_multiply(bucket_tokens, context_parallel),
-      smallest_ring(store.length(worst), std::numeric_limits<int>::max() / 2, bucket_tokens));
+      checked_multiply(bucket_tokens, context_parallel), smallest_ring(store.length(worst), bucket_tokens));
 }
 
 }  // namespace skrull

@@ -6,6 +6,7 @@
 #include "skrull/core/error.h"
 #include "skrull/core/json.h"
 #include "skrull/schedule/memory_model.h"
+#include "skrull/schedule/zigzag.h"
 
 namespace skrull {
 namespace {
@@ -167,11 +168,6 @@ void check_shape(const ConfigFile& file, const Qwen2Config& config) {
   }
 }
 
-/// Weights of the matrices that every token passes in one layer.
-std::int64_t layer_matrix_elements(const Qwen2Config& config) {
-  return config.hidden_size * (config.qkv_size() + config.query_size() + 3 * config.intermediate_size);
-}
-
 }  // namespace
 
 std::int64_t Qwen2Config::parameter_count() const {
@@ -179,12 +175,13 @@ std::int64_t Qwen2Config::parameter_count() const {
 }
 
 double Qwen2Config::training_flops(const std::vector<std::int64_t>& lengths) const {
-  const double per_token =
-      2.0 * static_cast<double>(num_layers * layer_matrix_elements(*this) + hidden_size * vocab_size);
+  const ModelShape sizes = shape();
+  const auto layers = static_cast<double>(num_layers);
+  const double per_token = layers * sizes.linear_flops_per_token() + sizes.head_flops_per_token();
   double forward = 0;
   for (const std::int64_t length : lengths) {
-    const auto tokens = static_cast<double>(length);
-    forward += per_token * tokens + 2.0 * static_cast<double>(num_layers * query_size()) * tokens * (tokens + 1);
+    forward += per_token * static_cast<double>(length) +
+               layers * sizes.attention_flops_per_pair() * static_cast<double>(causal_area(length));
   }
   return 3 * forward;
 }

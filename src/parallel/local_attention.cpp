@@ -2,6 +2,7 @@
 
 #include "skrull/core/error.h"
 #include "skrull/core/narrow.h"
+#include "skrull/parallel/ring_schedule.h"
 
 namespace skrull {
 
@@ -19,17 +20,9 @@ void LocalAttention::begin(const MicroBatch& batch) {
   require(batch.tokens() <= max_tokens_, "a micro-batch of {} tokens, memory was planned for {}", batch.tokens(),
           max_tokens_);
   require(batch.rings.empty(), "a micro-batch with {} rings for attention of whole sequences", batch.rings.size());
-  segments_.clear();
+  segments_ = local_segments(batch);
   tokens_ = 0;
-  for (const PackedSequence& sequence : batch.local) {
-    require(sequence.begin == tokens_ && sequence.length >= 0,
-            "sequence of sample {} is at row {} with {} tokens, expected it to start at row {}", sequence.sample,
-            sequence.begin, sequence.length, tokens_);
-    if (sequence.length > 0) {
-      segments_.push_back({sequence.begin, sequence.length, sequence.begin, sequence.length, true});
-    }
-    tokens_ += sequence.length;
-  }
+  for (const AttentionSegment& segment : segments_) tokens_ += segment.q_len;
   require(tokens_ == batch.tokens(), "the sequences hold {} tokens, the micro-batch {}", tokens_, batch.tokens());
 }
 

@@ -108,17 +108,24 @@ std::optional<AttentionSegment> hop_segment(std::int64_t length, int ring_size, 
   return segment;
 }
 
+std::vector<AttentionSegment> local_segments(const MicroBatch& batch) {
+  std::vector<AttentionSegment> segments;
+  std::int64_t rows = 0;
+  for (const PackedSequence& sequence : batch.local) {
+    require(sequence.begin == rows && sequence.length >= 0,
+            "sequence of sample {} is at row {} with {} tokens, expected it to start at row {}", sequence.sample,
+            sequence.begin, sequence.length, rows);
+    if (sequence.length > 0)
+      segments.push_back({sequence.begin, sequence.length, sequence.begin, sequence.length, true});
+    rows += sequence.length;
+  }
+  return segments;
+}
+
 RingSchedule schedule_rings(const MicroBatch& batch) {
   RingSchedule schedule;
-  for (const PackedSequence& sequence : batch.local) {
-    require(sequence.begin == schedule.local_rows && sequence.length >= 0,
-            "sequence of sample {} is at row {} with {} tokens, expected it to start at row {}", sequence.sample,
-            sequence.begin, sequence.length, schedule.local_rows);
-    if (sequence.length > 0) {
-      schedule.local.push_back({sequence.begin, sequence.length, sequence.begin, sequence.length, true});
-    }
-    schedule.local_rows += sequence.length;
-  }
+  schedule.local = local_segments(batch);
+  for (const AttentionSegment& segment : schedule.local) schedule.local_rows += segment.q_len;
   std::vector<RingPlace> places;
   int largest_ring = 1;
   for (const Ring& ring : batch.rings) {

@@ -1,9 +1,9 @@
 #include "skrull/schedule/comparison.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "skrull/core/error.h"
+#include "skrull/core/stopwatch.h"
 #include "skrull/schedule/bound.h"
 #include "skrull/schedule/sorted_batches.h"
 
@@ -54,10 +54,9 @@ class Comparison {
  private:
   /// Returns the seconds to make the plan.
   double add_batch(PolicySummary& sum, const ScheduleRequest& request, double bound, std::int64_t& distributed) const {
-    using Clock = std::chrono::steady_clock;
-    const auto start = Clock::now();
+    const Stopwatch watch;
     const Plan plan = make_plan(sum.policy, request, cost_, search_);
-    const double scheduling = std::chrono::duration<double>(Clock::now() - start).count();
+    const double scheduling = watch.seconds();
     const PlanCost result = evaluate_plan(plan, cost_);
     const double gap = bound > 0.0 ? result.schedule_seconds / bound - 1.0 : 0.0;
     sum.schedule_seconds += result.schedule_seconds;
@@ -89,8 +88,7 @@ std::vector<PolicySummary> compare_policies(const std::vector<std::string>& poli
                                             const SearchOptions& search) {
   if (batches.empty()) throw_invalid_input("no global batches to compare policies on");
   const Comparison comparison(topology, bucket_tokens, cost, search);
-  // Plans come first: they name a sequence that fits nowhere.
-  for (const auto& lengths : batches) make_plan("packed", comparison.request(lengths), cost);
+  for (const auto& lengths : batches) check_schedule_request(comparison.request(lengths));
   const std::vector<double> bounds = comparison.bounds_of(batches);
   std::vector<PolicySummary> summaries;
   for (const std::string& policy : policies) {

@@ -89,9 +89,6 @@ class BoundSearch {
     return sequences.count * std::prev(slower)->work;
   }
 
-  /// Linear seconds per token of a rank that computes `tokens` at once.
-  double linear_rate(std::int64_t tokens) const { return cost_.linear_seconds(tokens) / static_cast<double>(tokens); }
-
   /// The most tokens, up to the bucket, whose linear work alone fits into `limit`.
   std::int64_t processable_tokens(double limit) const {
     if (cost_.linear_seconds(request_.bucket_tokens) <= limit) return request_.bucket_tokens;
@@ -110,7 +107,7 @@ class BoundSearch {
 
   /// Least schedule seconds by the work argument when every sequence must be done within `limit`.
   double work(double limit) const {
-    double total = tokens_ * linear_rate(processable_tokens(limit));
+    double total = tokens_ * cost_.linear_seconds_per_token(processable_tokens(limit));
     for (const LengthClass& sequences : classes_) total += attention_work(sequences, limit);
     if (!std::isfinite(total)) return infinity;
     const double micro_batches = std::ceil(tokens_ / capacity());

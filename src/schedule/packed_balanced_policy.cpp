@@ -12,8 +12,7 @@ namespace {
 /// Seconds over all ranks that a sequence adds to full micro-batches that shard it over the whole group.
 std::vector<double> packed_costs(const PolicyInput& input) {
   const ScheduleRequest& request = input.request;
-  const double linear_per_token =
-      input.cost.linear_seconds(request.bucket_tokens) / static_cast<double>(request.bucket_tokens);
+  const double linear_per_token = input.cost.linear_seconds_per_token(request.bucket_tokens);
   std::vector<double> costs;
   costs.reserve(request.lengths.size());
   for (const std::int64_t length : request.lengths) {

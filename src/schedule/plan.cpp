@@ -102,9 +102,21 @@ class PlanChecker {
 
 }  // namespace
 
+PlannedMicroBatch empty_micro_batch(int context_parallel) {
+  PlannedMicroBatch micro_batch;
+  micro_batch.local.resize(static_cast<std::size_t>(context_parallel));
+  return micro_batch;
+}
+
 bool is_empty(const PlannedMicroBatch& micro_batch) {
   return micro_batch.distributed.empty() && std::all_of(micro_batch.local.begin(), micro_batch.local.end(),
                                                         [](const auto& sequences) { return sequences.empty(); });
+}
+
+void even_out(Plan& plan) {
+  std::size_t most = 0;
+  for (const auto& replica : plan.micro_batches) most = std::max(most, replica.size());
+  for (auto& replica : plan.micro_batches) replica.resize(most, empty_micro_batch(plan.topology.context_parallel));
 }
 
 void validate_plan(const Plan& plan) {

@@ -1,7 +1,6 @@
 #include <algorithm>
-#include <map>
 
-#include "skrull/core/error.h"
+#include "ring_groups.h"
 #include "skrull/schedule/cost_model.h"
 
 namespace skrull {
@@ -16,64 +15,34 @@ struct RankWork {
   std::vector<RingLoad> rings;
 };
 
-/// All sequences of a micro-batch that share a ring.
-struct RingGroup {
-  std::vector<double> attention_forward;  ///< per position
-  double hop_bytes = 0.0;
-};
-
-class MicroBatchEvaluator {
- public:
-  MicroBatchEvaluator(const Plan& plan, const CostModel& cost) : plan_(plan), cost_(cost) {}
-
-  std::vector<RankWork> work_of(const PlannedMicroBatch& micro_batch, int replica) const {
-    std::vector<RankWork> work(static_cast<std::size_t>(plan_.topology.context_parallel));
-    for (std::size_t rank = 0; rank < micro_batch.local.size(); ++rank) {
-      for (const std::int64_t sequence : micro_batch.local[rank]) add_local(work[rank], length_of(sequence));
+std::vector<RankWork> work_of(const Plan& plan, int replica, const PlannedMicroBatch& micro_batch,
+                              const CostModel& cost) {
+  const auto length_of = [&](std::int64_t sequence) { return plan.lengths[static_cast<std::size_t>(sequence)]; };
+  std::vector<RankWork> work(static_cast<std::size_t>(plan.topology.context_parallel));
+  for (std::size_t index = 0; index < micro_batch.local.size(); ++index) {
+    RankWork& rank = work[index];
+    rank.has_local = !micro_batch.local[index].empty();
+    for (const std::int64_t sequence : micro_batch.local[index]) {
+      const std::int64_t length = length_of(sequence);
+      rank.tokens += length;
+      rank.causal_area += causal_area(length);
+      rank.local_forward += cost.attention_forward(length, 1, 0);
     }
-    std::map<std::vector<int>, RingGroup> groups;
-    for (const DistributedSequence& distributed : micro_batch.distributed) {
-      add_distributed(work, groups[distributed.ranks], distributed);
-    }
-    for (const auto& [ranks, group] : groups) {
-      const Link link = ring_link(ranks, replica, plan_.topology);
-      for (std::size_t position = 0; position < ranks.size(); ++position) {
-        work[static_cast<std::size_t>(ranks[position])].rings.push_back(
-            {static_cast<int>(ranks.size()), group.attention_forward[position], group.hop_bytes, link});
-      }
-    }
-    return work;
   }
-
- private:
-  std::int64_t length_of(std::int64_t sequence) const { return plan_.lengths[static_cast<std::size_t>(sequence)]; }
-
-  void add_local(RankWork& rank, std::int64_t length) const {
-    rank.tokens += length;
-    rank.causal_area += causal_area(length);
-    rank.has_local = true;
-    rank.local_forward += cost_.attention_forward(length, 1, 0);
-  }
-
-  void add_distributed(std::vector<RankWork>& work, RingGroup& group, const DistributedSequence& distributed) const {
-    const std::int64_t length = length_of(distributed.sequence);
-    const int size = static_cast<int>(distributed.ranks.size());
-    group.attention_forward.resize(distributed.ranks.size());
-    group.hop_bytes += cost_.hop_bytes(length, size);
-    std::vector<double> attention(distributed.ranks.size());
-    cost_.attention_forward(length, size, attention);
+  for (const RingGroup& group : ring_groups(plan, replica, micro_batch, cost)) {
+    const auto size = static_cast<int>(group.ranks.size());
     for (int position = 0; position < size; ++position) {
       const auto at = static_cast<std::size_t>(position);
-      RankWork& rank = work[static_cast<std::size_t>(distributed.ranks[at])];
-      rank.tokens += zigzag_shard_length(length, size, position);
-      rank.causal_area += zigzag_causal_area(length, size, position);
-      group.attention_forward[at] += attention[at];
+      RankWork& rank = work[static_cast<std::size_t>(group.ranks[at])];
+      rank.rings.push_back({size, group.attention_forward[at], group.hop_bytes, group.link});
+      for (const std::int64_t sequence : group.sequences) {
+        rank.tokens += zigzag_shard_length(length_of(sequence), size, position);
+        rank.causal_area += zigzag_causal_area(length_of(sequence), size, position);
+      }
     }
   }
-
-  const Plan& plan_;
-  const CostModel& cost_;
-};
+  return work;
+}
 
 /// Ring bytes a rank sends: K and V of every forward hop and again with every backward hop, fp32 dK and dV of r hops.
 double sent_bytes(const RankWork& rank, const CostModel& cost) {
@@ -88,15 +57,13 @@ double sent_bytes(const RankWork& rank, const CostModel& cost) {
 }  // namespace
 
 Link ring_link(std::span<const int> ranks, int replica, const Topology& topology) {
-  const std::int64_t base = std::int64_t{replica} * topology.context_parallel;
-  const auto node = [&](int rank) { return (base + rank) / topology.ranks_per_node; };
-  const bool one_node = node(ranks.front()) == node(ranks.back());  // ranks ascend
+  // Ranks ascend, and nodes hold consecutive ones: all lie on one node when the first and the last do.
+  const bool one_node = topology.node_of(replica, ranks.front()) == topology.node_of(replica, ranks.back());
   return one_node ? Link::intra_node : Link::inter_node;
 }
 
 PlanCost evaluate_plan(const Plan& plan, const CostModel& cost) {
   PlanCost result;
-  const MicroBatchEvaluator evaluator(plan, cost);
   double transfer = 0.0;
   double exposed = 0.0;
   for (std::size_t replica = 0; replica < plan.micro_batches.size(); ++replica) {
@@ -106,7 +73,7 @@ PlanCost evaluate_plan(const Plan& plan, const CostModel& cost) {
     for (const PlannedMicroBatch& micro_batch : plan.micro_batches[replica]) {
       double slowest = 0.0;
       auto& ranks = loads.emplace_back();
-      for (const RankWork& work : evaluator.work_of(micro_batch, static_cast<int>(replica))) {
+      for (const RankWork& work : work_of(plan, static_cast<int>(replica), micro_batch, cost)) {
         const RankTime time = cost.rank_time(work.tokens, work.has_local, work.local_forward, work.rings);
         ranks.push_back({work.tokens, work.causal_area, sent_bytes(work, cost), time});
         slowest = std::max(slowest, time.total);

@@ -1,7 +1,6 @@
 #include "skrull/schedule/plan_io.h"
 
 #include <algorithm>
-#include <array>
 
 #include "checked_json.h"
 #include "skrull/core/file.h"
@@ -11,30 +10,6 @@ namespace {
 
 constexpr std::string_view plan_format = "skrull-plan/1";
 constexpr std::int64_t most_ranks = 1 << 20;
-
-struct NamedSize {
-  const char* key;
-  std::int64_t ModelShape::*member;
-};
-constexpr std::array model_sizes{
-    NamedSize{"hidden_size", &ModelShape::hidden_size},
-    NamedSize{"num_layers", &ModelShape::num_layers},
-    NamedSize{"num_attention_heads", &ModelShape::num_attention_heads},
-    NamedSize{"num_key_value_heads", &ModelShape::num_key_value_heads},
-    NamedSize{"head_dim", &ModelShape::head_dim},
-    NamedSize{"intermediate_size", &ModelShape::intermediate_size},
-    NamedSize{"vocab_size", &ModelShape::vocab_size},
-};
-
-struct NamedRanks {
-  const char* key;
-  int Topology::*member;
-};
-constexpr std::array topology_sizes{
-    NamedRanks{"data_parallel", &Topology::data_parallel},
-    NamedRanks{"context_parallel", &Topology::context_parallel},
-    NamedRanks{"ranks_per_node", &Topology::ranks_per_node},
-};
 
 OrderedJson to_json(const PlannedMicroBatch& micro_batch) {
   OrderedJson distributed = OrderedJson::array();
@@ -62,14 +37,14 @@ OrderedJson predicted(const PlanFile& file) {
 
 ModelShape read_model(const CheckedJson& json) {
   ModelShape model;
-  for (const NamedSize& size : model_sizes) model.*size.member = json.at(size.key).integer(1);
+  for (const NamedModelSize& size : model_sizes) model.*size.member = json.at(size.name).integer(1);
   return model;
 }
 
 Topology read_topology(const CheckedJson& json) {
   Topology topology;
-  for (const NamedRanks& size : topology_sizes) {
-    topology.*size.member = static_cast<int>(json.at(size.key).integer(1, most_ranks));
+  for (const NamedTopologySize& size : topology_sizes) {
+    topology.*size.member = static_cast<int>(json.at(size.name).integer(1, most_ranks));
   }
   return topology;
 }
@@ -103,23 +78,14 @@ class MicroBatchReader {
   std::int64_t last_sequence_;
 };
 
-/// A file leaves out the empty micro-batches that even out the replicas.
-void even_out(Plan& plan) {
-  std::size_t most = 0;
-  for (const auto& replica : plan.micro_batches) most = std::max(most, replica.size());
-  PlannedMicroBatch empty;
-  empty.local.resize(static_cast<std::size_t>(plan.topology.context_parallel));
-  for (auto& replica : plan.micro_batches) replica.resize(most, empty);
-}
-
 }  // namespace
 
 std::string plan_to_json(const PlanFile& file) {
   const Plan& plan = file.plan;
   OrderedJson model = OrderedJson::object();
-  for (const NamedSize& size : model_sizes) model[size.key] = file.model.*size.member;
+  for (const NamedModelSize& size : model_sizes) model[size.name] = file.model.*size.member;
   OrderedJson topology = OrderedJson::object();
-  for (const NamedRanks& size : topology_sizes) topology[size.key] = plan.topology.*size.member;
+  for (const NamedTopologySize& size : topology_sizes) topology[size.name] = plan.topology.*size.member;
   OrderedJson micro_batches = OrderedJson::array();
   for (const auto& replica : plan.micro_batches) micro_batches.push_back(to_json(replica));
   const OrderedJson json = {{"format", plan_format},
@@ -155,7 +121,7 @@ PlanFile parse_plan(const std::string& text, const std::string& name) {
     auto& micro_batches = plan.micro_batches.emplace_back();
     for (const CheckedJson& micro_batch : replica.elements()) micro_batches.push_back(reader.read(micro_batch));
   }
-  even_out(plan);
+  even_out(plan);  // a file leaves empty micro-batches out
   const CheckedJson prediction = root.at("predicted");
   file.predicted_step_seconds = prediction.at("step_seconds").number_at_least(0.0);
   if (const auto bound = prediction.find("bound_seconds")) file.bound_seconds = bound->number_at_least(0.0);

@@ -6,7 +6,6 @@
 
 #include "skrull/core/error.h"
 #include "skrull/core/text.h"
-#include "whole_group.h"
 
 namespace skrull {
 namespace {
@@ -37,7 +36,19 @@ const Policy& find_policy(const std::string& name) {
                       fmt::join(policy_names(), ", "));
 }
 
-void check_request(const ScheduleRequest& request) {
+}  // namespace
+
+const std::vector<std::string>& policy_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    all.reserve(policies.size());
+    for (const Policy& policy : policies) all.emplace_back(policy.name);
+    return all;
+  }();
+  return names;
+}
+
+void check_schedule_request(const ScheduleRequest& request) {
   const Topology& topology = request.topology;
   if (topology.data_parallel < 1 || topology.context_parallel < 1 || topology.ranks_per_node < 1) {
     throw_invalid_input(
@@ -52,36 +63,19 @@ void check_request(const ScheduleRequest& request) {
     if (least > request.bucket_tokens) {
       throw_invalid_input(
           "sequence {} has {} tokens, {} on each of {} context-parallel ranks, more than bucket_tokens {}: set "
-          "bucket_tokens to at least {} or use more context-parallel ranks",
-          i, length, least, topology.context_parallel, request.bucket_tokens, least);
+          "bucket_tokens to at least {} or use more context-parallel ranks, at least {}",
+          i, length, least, topology.context_parallel, request.bucket_tokens, least,
+          smallest_ring(length, request.bucket_tokens));
     }
   }
-}
-
-void even_out(ReplicaMicroBatches& micro_batches, int context_parallel) {
-  std::size_t most = 0;
-  for (const auto& replica : micro_batches) most = std::max(most, replica.size());
-  for (auto& replica : micro_batches) replica.resize(most, empty_micro_batch(context_parallel));
-}
-
-}  // namespace
-
-const std::vector<std::string>& policy_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all;
-    all.reserve(policies.size());
-    for (const Policy& policy : policies) all.emplace_back(policy.name);
-    return all;
-  }();
-  return names;
 }
 
 Plan make_plan(const std::string& policy, const ScheduleRequest& request, const CostModel& cost,
                const SearchOptions& search) {
   const Policy& chosen = find_policy(policy);
-  check_request(request);
+  check_schedule_request(request);
   Plan plan{policy, request.topology, request.bucket_tokens, request.lengths, chosen.plan({request, cost, search})};
-  even_out(plan.micro_batches, request.topology.context_parallel);
+  even_out(plan);
   return plan;
 }
 

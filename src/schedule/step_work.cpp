@@ -1,32 +1,24 @@
 #include "step_work.h"
 
-#include <map>
+#include <utility>
+
+#include "ring_groups.h"
 
 namespace skrull {
 namespace {
 
-RingKernels ring_kernels(const std::vector<int>& ranks, const std::vector<std::int64_t>& sequences, int replica,
-                         const Plan& plan, const CostModel& cost) {
+RingKernels ring_kernels(RingGroup group, const CostModel& cost) {
   RingKernels ring;
-  ring.ranks = ranks;
-  ring.sequences = sequences;
-  const auto size = static_cast<int>(ranks.size());
-  std::vector<double> attention(ranks.size());
-  std::vector<double> sum(ranks.size());
-  double bytes = 0.0;
-  for (const std::int64_t sequence : sequences) {
-    const std::int64_t length = plan.lengths[static_cast<std::size_t>(sequence)];
-    cost.attention_forward(length, size, attention);
-    for (std::size_t position = 0; position < ranks.size(); ++position) sum[position] += attention[position];
-    bytes += cost.hop_bytes(length, size);
-  }
-  ring.hops = cost.ring_hops(size, bytes, ring_link(ranks, replica, plan.topology));
+  const auto size = static_cast<int>(group.ranks.size());
+  ring.hops = cost.ring_hops(size, group.hop_bytes, group.link);
   // The zigzag gives every step the same number of query-key pairs: a ring's kernels divide evenly into its steps.
-  for (const double forward : sum) {
+  for (const double forward : group.attention_forward) {
     const RingTime time = cost.ring_time(ring.hops, forward);
     ring.step_forward.push_back(time.compute_forward / size);
     ring.step_backward.push_back(time.compute_backward / size);
   }
+  ring.ranks = std::move(group.ranks);
+  ring.sequences = std::move(group.sequences);
   return ring;
 }
 
@@ -51,22 +43,18 @@ MicroBatchKernels micro_batch_kernels(const Plan& plan, int replica, const Plann
     kernels.ranks[rank].local_backward =
         CostFactors::backward_attention * attention + overhead.local_attention_backward_s;
   }
-  std::map<std::vector<int>, std::vector<std::int64_t>> groups;
-  for (const DistributedSequence& distributed : micro_batch.distributed) {
+  for (RingGroup& group : ring_groups(plan, replica, micro_batch, cost)) {
     kernels.empty = false;
-    groups[distributed.ranks].push_back(distributed.sequence);
-    const std::int64_t length = plan.lengths[static_cast<std::size_t>(distributed.sequence)];
-    const auto size = static_cast<int>(distributed.ranks.size());
+    const auto size = static_cast<int>(group.ranks.size());
     for (int position = 0; position < size; ++position) {
-      const int rank = distributed.ranks[static_cast<std::size_t>(position)];
-      tokens[static_cast<std::size_t>(rank)] += zigzag_shard_length(length, size, position);
+      const auto at = static_cast<std::size_t>(position);
+      const auto rank = static_cast<std::size_t>(group.ranks[at]);
+      kernels.ranks[rank].seats.push_back({kernels.rings.size(), at});
+      for (const std::int64_t sequence : group.sequences) {
+        tokens[rank] += zigzag_shard_length(plan.lengths[static_cast<std::size_t>(sequence)], size, position);
+      }
     }
-  }
-  for (const auto& [ranks, sequences] : groups) {
-    for (std::size_t position = 0; position < ranks.size(); ++position) {
-      kernels.ranks[static_cast<std::size_t>(ranks[position])].seats.push_back({kernels.rings.size(), position});
-    }
-    kernels.rings.push_back(ring_kernels(ranks, sequences, replica, plan, cost));
+    kernels.rings.push_back(ring_kernels(std::move(group), cost));
   }
   for (std::size_t rank = 0; rank < kernels.ranks.size(); ++rank) {
     RankKernels& of_rank = kernels.ranks[rank];

@@ -90,12 +90,6 @@ class FirstFit {
 
 }  // namespace
 
-PlannedMicroBatch empty_micro_batch(int context_parallel) {
-  PlannedMicroBatch micro_batch;
-  micro_batch.local.resize(static_cast<std::size_t>(context_parallel));
-  return micro_batch;
-}
-
 void add_on_whole_group(PlannedMicroBatch& micro_batch, std::int64_t sequence) {
   if (micro_batch.local.size() == 1) {
     micro_batch.local.front().push_back(sequence);

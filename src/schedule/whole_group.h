@@ -9,9 +9,6 @@
 
 namespace skrull {
 
-/// A micro-batch without sequences.
-PlannedMicroBatch empty_micro_batch(int context_parallel);
-
 /// Adds a sequence on all CP ranks: in zigzag shards, or whole where there is one rank only.
 void add_on_whole_group(PlannedMicroBatch& micro_batch, std::int64_t sequence);
 

@@ -1,6 +1,7 @@
 #include "skrull/schedule/zigzag.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "skrull/core/error.h"
@@ -93,6 +94,10 @@ int smallest_ring(std::int64_t length, int context_parallel, std::int64_t bucket
     if (largest_zigzag_shard(length, static_cast<int>(ring)) <= bucket_tokens) return static_cast<int>(ring);
   }
   return 0;
+}
+
+int smallest_ring(std::int64_t length, std::int64_t bucket_tokens) {
+  return smallest_ring(length, std::numeric_limits<int>::max(), bucket_tokens);
 }
 
 }  // namespace skrull

@@ -1,11 +1,11 @@
 #include "skrull/train/planning.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "skrull/comm/communicator.h"
 #include "skrull/comm/rank_grid.h"
 #include "skrull/core/error.h"
+#include "skrull/core/stopwatch.h"
 #include "skrull/core/text.h"
 #include "skrull/data/loader.h"
 #include "skrull/device/device.h"
@@ -129,13 +129,11 @@ std::vector<LengthBatch> batches_of_dataset(const TrainConfig& config, const Pla
 }
 
 void check_batch(const LengthBatch& batch, const PlanningSetup& setup) {
-  constexpr int most_ranks = 1 << 20;
   const Topology& topology = setup.topology;
   const std::int64_t bucket = setup.bucket_tokens;
   if (batch.lengths.size() < static_cast<std::size_t>(topology.data_parallel)) {
     throw_invalid_input(
-        "a global batch of {} sequences for {} replicas leaves some without work: raise global_batch_size, or use "
-        "fewer "
+        "a global batch of {} sequences for {} replicas leaves some without work: raise global_batch_size or use fewer "
         "ranks",
         batch.lengths.size(), topology.data_parallel);
   }
@@ -143,27 +141,25 @@ void check_batch(const LengthBatch& batch, const PlanningSetup& setup) {
     const std::int64_t length = batch.lengths[i];
     const std::int64_t least_bucket = largest_zigzag_shard(length, topology.context_parallel);
     if (least_bucket <= bucket) continue;
-    const int least_ranks = smallest_ring(length, most_ranks, bucket);
     throw_invalid_input(
         "{}: a sequence of {} tokens fits no ring of {} context-parallel ranks with bucket_tokens {}{}: set "
-        "bucket_tokens to at least {}{}",
+        "bucket_tokens to at least {}, or context_parallel_size to at least {}",
         batch.describe_origin(i), length, topology.context_parallel, bucket,
         setup.automatic_bucket
             ? fmt::format(" (auto, from a device memory of {})", format_bytes(setup.device_memory_bytes))
             : "",
-        least_bucket, least_ranks > 0 ? fmt::format(", or context_parallel_size to at least {}", least_ranks) : "");
+        least_bucket, smallest_ring(length, bucket));
   }
 }
 
 JudgedPlan plan_batch(const LengthBatch& batch, const std::string& policy, const PlanningSetup& setup) {
   check_batch(batch, setup);
-  using Clock = std::chrono::steady_clock;
   PlanFile file;
   file.model = setup.model.shape();
   const ScheduleRequest request{batch.lengths, setup.topology, setup.bucket_tokens};
-  const Clock::time_point begin = Clock::now();
+  const Stopwatch watch;
   file.plan = make_plan(policy, request, *setup.cost, setup.search);
-  file.scheduling_seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  file.scheduling_seconds = watch.seconds();
   return judge_plan(std::move(file), *setup.cost);
 }
 

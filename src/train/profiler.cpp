@@ -1,7 +1,6 @@
 #include "skrull/train/profiler.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <functional>
 #include <memory>
@@ -10,6 +9,7 @@
 #include "skrull/comm/communicator.h"
 #include "skrull/core/error.h"
 #include "skrull/core/log.h"
+#include "skrull/core/stopwatch.h"
 #include "skrull/model/transformer.h"
 #include "skrull/parallel/local_attention.h"
 #include "skrull/parallel/trainable_parameters.h"
@@ -18,8 +18,6 @@
 
 namespace skrull {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 /// Layers that are measured: more than one, so that each finds its weights as cold as in a whole model.
 constexpr std::int64_t measured_layers = 2;
@@ -32,10 +30,6 @@ constexpr double largest_share = 0.1;
 /// Tokens of the shard for which a ring's step is measured.
 constexpr std::int64_t ring_shard_tokens = 1024;
 constexpr std::int64_t copied_bytes = std::int64_t{16} << 20;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 /// The lower quartile of all but the first time, which met new memory and kernels that were not yet made: what others
 /// do on the machine only adds to a time.
@@ -124,10 +118,10 @@ class TimedAttention final : public AttentionExecutor {
   template <class Work>
   double time(const Work& work) {
     stream_.synchronize();
-    const Clock::time_point begin = Clock::now();
+    const Stopwatch watch;
     work();
     stream_.synchronize();
-    return seconds_since(begin);
+    return watch.seconds();
   }
 
   LocalAttention attention_;
@@ -254,10 +248,10 @@ double Profiler::measure(Probe& probe) {
   run_empty();
   attention_.begin(probe.batch);
   device_.compute_stream().synchronize();
-  const Clock::time_point begin = Clock::now();
+  const Stopwatch watch;
   transformer_.forward_backward(probe.batch, *parameters_, attention_, *parameters_);
   device_.compute_stream().synchronize();
-  const double seconds = seconds_since(begin);
+  const double seconds = watch.seconds();
   const double forward = attention_.forward_seconds;
   const double backward = attention_.backward_seconds;
   run_empty();
@@ -274,10 +268,10 @@ void Profiler::measure_the_rest() {
   Stream& stream = device_.compute_stream();
   Ops& ops = device_.ops();
   const auto timed = [&](std::vector<double>& times, const auto& work) {
-    const Clock::time_point begin = Clock::now();
+    const Stopwatch watch;
     work();
     stream.synchronize();
-    times.push_back(seconds_since(begin));
+    times.push_back(watch.seconds());
   };
   measure(empty_);
   attention_.begin(empty_.batch);
@@ -450,10 +444,10 @@ HardwareProfile Profiler::profile(std::int64_t rounds) const {
 }
 
 ProfilerResult Profiler::run() {
-  const Clock::time_point begin = Clock::now();
+  const Stopwatch watch;
   choose_probes();
   ProfilerResult result;
-  while (result.rounds < least_rounds || seconds_since(begin) < options_.seconds) {
+  while (result.rounds < least_rounds || watch.seconds() < options_.seconds) {
     for (std::vector<Probe>* probes : {&layers_, &packed_, &head_}) {
       for (Probe& probe : *probes) measure(probe);
     }
@@ -462,7 +456,7 @@ ProfilerResult Profiler::run() {
   }
   result.profile = profile(result.rounds);
   for (const Probe& probe : layers_) result.tokens.push_back(probe.tokens());
-  result.seconds = seconds_since(begin);
+  result.seconds = watch.seconds();
   return result;
 }
 

@@ -1,12 +1,12 @@
 #include "skrull/train/step_benchmark.h"
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <numeric>
 
 #include "random_batch.h"
 #include "skrull/comm/communicator.h"
+#include "skrull/core/stopwatch.h"
 #include "skrull/model/model_io.h"
 #include "skrull/model/transformer.h"
 #include "skrull/parallel/local_attention.h"
@@ -16,12 +16,6 @@
 
 namespace skrull {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -118,18 +112,18 @@ StepBenchmark bench_step(const Qwen2Config& model, const StepBenchmarkOptions& o
   std::vector<double> step_seconds;
   std::vector<double> update_seconds;
   const auto run_step = [&] {
-    const Clock::time_point begin = Clock::now();
+    const Stopwatch watch;
     parameters->begin_step(1);
     transformer.forward_backward(batch, *parameters, attention, *parameters);
     parameters->finish_gradients();
-    const Clock::time_point update_begin = Clock::now();
+    const Stopwatch update_watch;
     parameters->gradient_norm();
     AdamWSettings settings;
     settings.learning_rate = 1e-6;
     parameters->update(settings, 1.0);
     device->compute_stream().synchronize();
-    step_seconds.push_back(seconds_since(begin));
-    update_seconds.push_back(seconds_since(update_begin));
+    step_seconds.push_back(watch.seconds());
+    update_seconds.push_back(update_watch.seconds());
   };
   run_step();
   result.peak_bytes = peak_process_memory();

@@ -1,6 +1,5 @@
 #include "skrull/train/trainer.h"
 
-#include <chrono>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -11,6 +10,7 @@
 #include "report.h"
 #include "skrull/core/error.h"
 #include "skrull/core/log.h"
+#include "skrull/core/stopwatch.h"
 #include "skrull/core/text.h"
 #include "skrull/train/datasets.h"
 #include "skrull/train/evaluation.h"
@@ -25,12 +25,6 @@
 
 namespace skrull {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 /// One run, from start-up to the final save. The constructor is the start-up; every rank goes through the same stages.
 class TrainingRun {
@@ -67,7 +61,7 @@ class TrainingRun {
   double peak_flops_ = 0;                      ///< of all ranks together
   EndOfTurn end_of_turn_;
 
-  Clock::time_point loop_begin_;
+  Stopwatch loop_watch_;
   std::int64_t skipped_in_a_row_ = 0;
   TrainSummary summary_;
 };
@@ -157,7 +151,7 @@ void TrainingRun::report_start() {
 }
 
 TrainSummary TrainingRun::run() {
-  loop_begin_ = Clock::now();
+  loop_watch_ = {};
   summary_.final_loss = summary_.eval_loss = std::numeric_limits<double>::quiet_NaN();
   for (std::int64_t step = 1; step <= summary_.steps; ++step) {
     const StepMetrics metrics = run_one_step(step);
@@ -180,12 +174,12 @@ TrainSummary TrainingRun::run() {
   }
   save([&](const WriteFolder& write) { folder_.save_final(write); });
   log::info("saved the model to {}", folder_.path().string());
-  summary_.train_seconds = seconds_since(loop_begin_);
+  summary_.train_seconds = loop_watch_.seconds();
   return summary_;
 }
 
 StepMetrics TrainingRun::run_one_step(std::int64_t step) {
-  const Clock::time_point begin = Clock::now();
+  const Stopwatch watch;
   const StepBatches batches = planner_->step(step - 1);
   StepMetrics metrics;
   metrics.step = step;
@@ -201,12 +195,11 @@ StepMetrics TrainingRun::run_one_step(std::int64_t step) {
   metrics.tokens = batches.batch().tokens;
   metrics.trained_tokens = batches.batch().supervised;
   metrics.peak_memory_bytes = control_.max(peak_process_memory());
-  metrics.step_seconds = seconds_since(begin);
+  metrics.step_seconds = watch.seconds();
   metrics.tokens_per_second = static_cast<double>(metrics.tokens) / metrics.step_seconds;
   metrics.trained_tokens_per_second = static_cast<double>(metrics.trained_tokens) / metrics.step_seconds;
   metrics.mfu = model_state_->config().training_flops(batches.batch().lengths) / metrics.step_seconds / peak_flops_;
-  metrics.eta_seconds =
-      seconds_since(loop_begin_) / static_cast<double>(step) * static_cast<double>(summary_.steps - step);
+  metrics.eta_seconds = loop_watch_.seconds() / static_cast<double>(step) * static_cast<double>(summary_.steps - step);
   summary_.tokens += metrics.tokens;
   if (outcome.updated) summary_.final_loss = outcome.loss;
   return metrics;
@@ -231,7 +224,7 @@ void TrainingRun::count_skipped(const StepMetrics& metrics) {
 }
 
 void TrainingRun::evaluate_after(std::int64_t step) {
-  const Clock::time_point begin = Clock::now();
+  const Stopwatch watch;
   const EvalResult result =
       evaluate_dataset(data_.eval, loader_options_, *model_, model_state_->parameters(), *attention_, control_);
   EvalMetrics metrics;
@@ -240,7 +233,7 @@ void TrainingRun::evaluate_after(std::int64_t step) {
   metrics.loss = result.loss;
   metrics.perplexity = result.perplexity;
   metrics.tokens = result.tokens;
-  metrics.seconds = seconds_since(begin);
+  metrics.seconds = watch.seconds();
   summary_.eval_loss = result.loss;
   log::info_line(describe(metrics));
   if (metrics_file_) metrics_file_->append(metrics);

@@ -40,21 +40,6 @@ ScheduleRequest random_request(Rng& rng, double most_sequences, double most_rank
   return request;
 }
 
-bool same(const Plan& a, const Plan& b) {
-  const auto same_ring = [](const DistributedSequence& x, const DistributedSequence& y) {
-    return x.sequence == y.sequence && x.ranks == y.ranks;
-  };
-  const auto same_micro_batch = [&](const PlannedMicroBatch& x, const PlannedMicroBatch& y) {
-    return x.local == y.local && std::equal(x.distributed.begin(), x.distributed.end(), y.distributed.begin(),
-                                            y.distributed.end(), same_ring);
-  };
-  return a.lengths == b.lengths &&
-         std::equal(a.micro_batches.begin(), a.micro_batches.end(), b.micro_batches.begin(), b.micro_batches.end(),
-                    [&](const auto& x, const auto& y) {
-                      return std::equal(x.begin(), x.end(), y.begin(), y.end(), same_micro_batch);
-                    });
-}
-
 void check_policies(const ScheduleRequest& request, const CostModel& cost) {
   SearchOptions search;
   search.moves = 200;  // properties hold for any
@@ -69,7 +54,7 @@ void check_policies(const ScheduleRequest& request, const CostModel& cost) {
     REQUIRE_NOTHROW(validate_plan(plan));
     REQUIRE(plan.lengths == request.lengths);
     REQUIRE(plan.bucket_tokens == request.bucket_tokens);
-    REQUIRE(same(plan, make_plan(policy, request, cost, search)));
+    REQUIRE(same_plan(plan, make_plan(policy, request, cost, search)));
     const double seconds = schedule_seconds(plan, cost);
     REQUIRE(seconds >= bound * (1.0 - 1e-9));
     if (policy == "packed-balanced") balanced = seconds;

@@ -56,4 +56,20 @@ inline Sequences distributed_of(const PlannedMicroBatch& micro_batch) {
   return all;
 }
 
+/// Whether two plans have the same sequences in the same places.
+inline bool same_plan(const Plan& a, const Plan& b) {
+  const auto same_ring = [](const DistributedSequence& x, const DistributedSequence& y) {
+    return x.sequence == y.sequence && x.ranks == y.ranks;
+  };
+  const auto same_micro_batch = [&](const PlannedMicroBatch& x, const PlannedMicroBatch& y) {
+    return x.local == y.local && std::equal(x.distributed.begin(), x.distributed.end(), y.distributed.begin(),
+                                            y.distributed.end(), same_ring);
+  };
+  return a.lengths == b.lengths &&
+         std::equal(a.micro_batches.begin(), a.micro_batches.end(), b.micro_batches.begin(), b.micro_batches.end(),
+                    [&](const auto& x, const auto& y) {
+                      return std::equal(x.begin(), x.end(), y.begin(), y.end(), same_micro_batch);
+                    });
+}
+
 }  // namespace skrull::test

@@ -1,7 +1,6 @@
 #include "skrull/schedule/simulator.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <map>
@@ -492,7 +491,7 @@ TEST_CASE("empty micro-batches take no time, but join the collectives") {
   CHECK(simulate_step({"none", {2, 1, 1}, 300, {}, {{}, {}}}, cost).schedule_seconds == 0.0);
 }
 
-TEST_CASE("a step of 32 ranks is simulated quickly") {
+TEST_CASE("a step of 32 ranks with rings of every size: near the closed form") {
   Rng rng(5, "simulator");
   Plan plan{
       "rings", {4, 8, 8}, 1 << 20, {}, {4, {3, PlannedMicroBatch{std::vector<std::vector<std::int64_t>>(8), {}}}}};
@@ -509,9 +508,6 @@ TEST_CASE("a step of 32 ranks is simulated quickly") {
     }
   }
   const CostModel cost = qwen_cost();
-  const auto start = std::chrono::steady_clock::now();
-  const double seconds = simulate_step(plan, cost).schedule_seconds;
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-  CHECK(seconds > 0.0);
-  CHECK(taken.count() < 0.1);
+  const double closed = evaluate_plan(plan, cost).schedule_seconds;
+  CHECK(std::abs(relative(simulate_step(plan, cost).schedule_seconds, closed)) < 0.05);
 }

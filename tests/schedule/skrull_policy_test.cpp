@@ -27,32 +27,9 @@ std::vector<Sequences> drawn(const std::string& name, std::int64_t batches, std:
 double seconds_of(const DraftSchedule& draft) {
   const ScheduleRequest& request = draft.costs().request();
   Plan plan{"", request.topology, request.bucket_tokens, request.lengths, draft.to_micro_batches()};
-  std::size_t most = 0;
-  for (const auto& replica : plan.micro_batches) most = std::max(most, replica.size());
-  PlannedMicroBatch empty;
-  empty.local.resize(static_cast<std::size_t>(request.topology.context_parallel));
-  for (auto& replica : plan.micro_batches) replica.resize(most, empty);
+  even_out(plan);
   validate_plan(plan);
   return schedule_seconds(plan, draft.costs().cost());
-}
-
-bool equal(const Plan& a, const Plan& b) {
-  if (a.micro_batches.size() != b.micro_batches.size()) return false;
-  for (std::size_t i = 0; i < a.micro_batches.size(); ++i) {
-    if (a.micro_batches[i].size() != b.micro_batches[i].size()) return false;
-    for (std::size_t k = 0; k < a.micro_batches[i].size(); ++k) {
-      const PlannedMicroBatch& x = a.micro_batches[i][k];
-      const PlannedMicroBatch& y = b.micro_batches[i][k];
-      if (x.local != y.local || x.distributed.size() != y.distributed.size()) return false;
-      for (std::size_t d = 0; d < x.distributed.size(); ++d) {
-        if (x.distributed[d].sequence != y.distributed[d].sequence ||
-            x.distributed[d].ranks != y.distributed[d].ranks) {
-          return false;
-        }
-      }
-    }
-  }
-  return true;
 }
 
 }  // namespace
@@ -198,7 +175,7 @@ TEST_CASE("the number of threads does not change a plan") {
   search.moves = 30'000;
   const Plan one = make_plan("skrull", request, cost, search);
   search.threads = 3;
-  CHECK(equal(one, make_plan("skrull", request, cost, search)));
+  CHECK(same_plan(one, make_plan("skrull", request, cost, search)));
 }
 
 TEST_CASE("without elastic rings a sequence is whole or on all ranks") {

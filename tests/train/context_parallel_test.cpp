@@ -4,6 +4,8 @@
 #include "training_fixture.h"
 
 using namespace skrull;
+using test::check_same;
+using test::check_same_run;
 using test::contains;
 using test::Overrides;
 using test::TokenRow;
@@ -32,11 +34,6 @@ std::vector<TokenRow> rows_of(const std::vector<std::size_t>& lengths) {
   return rows;
 }
 
-void check_same(const std::vector<double>& values, const std::vector<double>& expected, double tolerance) {
-  REQUIRE(values.size() == expected.size());
-  for (std::size_t i = 0; i < values.size(); ++i) CHECK(values[i] == Approx(expected[i]).epsilon(tolerance));
-}
-
 Overrides sharded(int context_parallel, const std::string& policy, const std::string& bucket) {
   return {fmt::format("context_parallel_size={}", context_parallel), "scheduler.policy=" + policy,
           "bucket_tokens=" + bucket};
@@ -60,9 +57,7 @@ TEST_CASE("every layout and policy gives the same losses, gradient norms and wei
   const Overrides options =
       fixture.on("rows.jsonl", rows_of({2, 3, 7, 31, 64, 127, 500, 5, 12, 90, 33, 2, 18, 250, 41, 9}));
   fixture.run_here("reference", options);
-  const auto expected = fixture.metrics("reference");
-  REQUIRE(expected.steps.size() == 3);
-  const auto expected_weights = test::read_weights(fixture / "reference");
+  REQUIRE(fixture.metrics("reference").steps.size() == 3);
   struct Layout {
     int ranks;
     Overrides options;
@@ -85,13 +80,7 @@ TEST_CASE("every layout and policy gives the same losses, gradient norms and wei
     const std::string output = "layout-" + std::to_string(i);
     INFO(output);
     fixture.train(output, test::joined(options, layouts[i].options), layouts[i].ranks);
-    const auto metrics = fixture.metrics(output);
-    for (const char* exact : {"tokens", "trained_tokens", "learning_rate", "epoch"}) {
-      CHECK(metrics.of_steps(exact) == expected.of_steps(exact));
-    }
-    check_same(metrics.of_steps("loss"), expected.of_steps("loss"), 1e-5);
-    check_same(metrics.of_steps("grad_norm"), expected.of_steps("grad_norm"), 1e-5);
-    CHECK(test::largest_relative_difference(test::read_weights(fixture / output), expected_weights) < 1e-4);
+    check_same_run(fixture, output, "reference");
   }
 }
 

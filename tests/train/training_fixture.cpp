@@ -12,6 +12,7 @@
 #include "skrull/core/log.h"
 #include "skrull/core/rng.h"
 #include "skrull/model/safetensors.h"
+#include "support/catch.h"
 
 namespace skrull::test {
 namespace fs = std::filesystem;
@@ -33,6 +34,22 @@ std::vector<float> to_floats(const StoredTensor& tensor) {
 }
 
 }  // namespace
+
+void check_same(const std::vector<double>& values, const std::vector<double>& expected, double tolerance) {
+  REQUIRE(values.size() == expected.size());
+  for (std::size_t i = 0; i < values.size(); ++i) CHECK(values[i] == Approx(expected[i]).epsilon(tolerance));
+}
+
+void check_same_run(const TrainingFixture& fixture, const std::string& output, const std::string& expected) {
+  const MetricsRows metrics = fixture.metrics(output);
+  const MetricsRows reference = fixture.metrics(expected);
+  for (const char* exact : {"tokens", "trained_tokens", "learning_rate", "epoch"}) {
+    CHECK(metrics.of_steps(exact) == reference.of_steps(exact));
+  }
+  check_same(metrics.of_steps("loss"), reference.of_steps("loss"), 1e-5);
+  check_same(metrics.of_steps("grad_norm"), reference.of_steps("grad_norm"), 1e-5);
+  CHECK(largest_relative_difference(read_weights(fixture / output), read_weights(fixture / expected)) < 1e-4);
+}
 
 MpiSession single_rank() {
   int argc = 0;

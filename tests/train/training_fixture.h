@@ -97,6 +97,13 @@ class TrainingFixture {
   TemporaryFolder folder_;
 };
 
+/// The same numbers within a relative `tolerance`.
+void check_same(const std::vector<double>& values, const std::vector<double>& expected, double tolerance);
+
+/// Two runs of one training, laid out differently: the same counts and learning rates, losses and gradient norms within
+/// 1e-5, weights within 1e-4.
+void check_same_run(const TrainingFixture& fixture, const std::string& output, const std::string& expected);
+
 /// This process as the only rank.
 MpiSession single_rank();
 

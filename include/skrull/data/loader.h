@@ -84,6 +84,7 @@ class Loader {
   std::int64_t steps_per_epoch() const { return order_.steps_per_epoch(); }
   /// Any step from 0 on, in any order of calls.
   GlobalBatch global_batch(std::int64_t step);
+  /// The plan of a batch by the options' policy. Throws what make_plan throws.
   Plan plan(const GlobalBatch& batch) const;
   StepBatches step(std::int64_t step);
 

@@ -62,6 +62,10 @@ struct RingRound {
   std::vector<ReturnedRows> returned;
 };
 
+/// One causal segment per whole sequence of the micro-batch that has tokens; they lie at its first rows. Throws
+/// RunFailure when they do not follow each other from row 0 on.
+std::vector<AttentionSegment> local_segments(const MicroBatch& batch);
+
 /// One rank's part in the attention of a micro-batch.
 ///
 /// All rings go through their hops together, in rounds. Every rank takes the rounds in the same order, and the rings of

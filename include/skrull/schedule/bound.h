@@ -19,9 +19,8 @@ struct LowerBound {
 };
 
 /// The smallest T that no argument rules out, for every plan of these lengths, ranks and bucket under this model:
-///   work     T >= min over q = 1..DP replicas with work of fixed max(1, M/q) + W(T)/(q N), where M = ceil(tokens/(C
-///   N))
-///            and W(T) sums each sequence's least attention work over ring sizes that are no slower than T alone, and
+///   work     T >= min over q = 1..DP replicas with work of fixed max(1, M/q) + W(T)/(q N), M = ceil(tokens/(C N)),
+///            where W(T) sums each sequence's least attention work over ring sizes that are no slower than T alone, and
 ///            all tokens' linear work at the best efficiency that min(C, tokens processable in T) tokens reach
 ///   largest  T >= max over sequences of the least time alone
 ///   memory   T >= fixed ceil(tokens / (C N DP))

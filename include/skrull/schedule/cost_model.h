@@ -5,9 +5,8 @@
 //   linear_f(t)    t x FLOPs per token and layer / (linear peak x efficiency(t));  backward 2x
 //   head_f(t)      the same with 2 h V FLOPs, once; forward and backward 3x
 //   attention_f(S) 4 nq d S(S+1)/2 / (attention peak x efficiency(S)) of one local sequence;  backward 2.5x
-//   ring           all distributed sequences of the micro-batch with the same ranks: they share one kernel per ring
-//   step
-//                  and one message per hop. At a ring position of r, with F the sum of its shards' attention_f:
+//   ring           all distributed sequences of the micro-batch with the same ranks: they share one kernel per step and
+//                  one message per hop. At a ring position of r, with F the sum of its shards' attention_f:
 //                    comp_f = F + r ring_step_forward,  comp_b = 2.5 F + r ring_step_backward
 //                    B      = sum over sequences of the largest shard x 2 nkv d x 2 bytes (K and V in bf16)
 //                    hop_f  = latency + B / bandwidth,  hop_b = latency + 3B / bandwidth (K, V and fp32 dK, dV)
@@ -118,6 +117,10 @@ class CostModel {
     return index < linear_seconds_.size() ? linear_seconds_[index]
                                           : compute_linear_seconds(static_cast<double>(tokens));
   }
+  /// The same per token: what a token costs on a rank that computes `tokens` >= 1 at once.
+  double linear_seconds_per_token(std::int64_t tokens) const {
+    return linear_seconds(tokens) / static_cast<double>(tokens);
+  }
   /// Forward seconds of one layer's attention of ring position `position` (a ring of 1: the whole sequence).
   double attention_forward(std::int64_t length, int ring_size, int position) const;
   /// The same of every position at once: cheaper than one by one.
@@ -133,6 +136,7 @@ class CostModel {
   /// Weight of local or ring attention's forward seconds in the rank's total: layers x (forward passes + 2.5).
   double attention_weight() const { return layers_ * (forward_passes_ + 2.5); }
 
+  /// The hops of a ring on which K and V of one hop have `hop_bytes`.
   RingHops ring_hops(int ring_size, double hop_bytes, Link link) const {
     const LinkRate& rate = link == Link::intra_node ? profile_.intra_node : profile_.inter_node;
     return {ring_size - 1.0, rate.seconds(hop_bytes), rate.seconds(CostFactors::backward_hop * hop_bytes),
@@ -215,9 +219,10 @@ struct PlanCost {
   double hidden_share = 1.0;     ///< of the rings' transfer time; 1 without rings
 };
 
+/// Seconds, tokens and bytes of a valid plan under the formulas above.
 PlanCost evaluate_plan(const Plan& plan, const CostModel& cost);
 
-/// Only schedule_seconds: cheaper.
+/// evaluate_plan's schedule_seconds.
 double schedule_seconds(const Plan& plan, const CostModel& cost);
 
 }  // namespace skrull

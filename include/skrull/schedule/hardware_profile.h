@@ -76,7 +76,7 @@ struct HardwareProfile {
 };
 
 /// Reads a profile file. Throws InvalidInput with file, JSON path, what was expected and what was found: missing or
-/// unknown keys, wrong types, numbers that are not positive, curves whose points do not ascend.
+/// unknown keys, wrong types, numbers that are not positive, curves whose points do not ascend, falling efficiencies.
 HardwareProfile read_hardware_profile(const std::filesystem::path& file);
 
 /// The same from the text of a file called `name` in messages.

@@ -1,6 +1,7 @@
 #pragma once
 // What the scheduler has to know of a model: its sizes, and the FLOPs that follow from them.
 
+#include <array>
 #include <cstdint>
 
 namespace skrull {
@@ -36,6 +37,21 @@ struct ModelShape {
   double attention_flops_per_pair() const { return 4.0 * static_cast<double>(num_attention_heads * head_dim); }
   /// Elements of one token's keys and values in one layer: 2 nkv d.
   std::int64_t key_value_elements_per_token() const { return 2 * num_key_value_heads * head_dim; }
+};
+
+/// The members of ModelShape under their names in files.
+struct NamedModelSize {
+  const char* name;
+  std::int64_t ModelShape::*member;
+};
+inline constexpr std::array model_sizes{
+    NamedModelSize{"hidden_size", &ModelShape::hidden_size},
+    NamedModelSize{"num_layers", &ModelShape::num_layers},
+    NamedModelSize{"num_attention_heads", &ModelShape::num_attention_heads},
+    NamedModelSize{"num_key_value_heads", &ModelShape::num_key_value_heads},
+    NamedModelSize{"head_dim", &ModelShape::head_dim},
+    NamedModelSize{"intermediate_size", &ModelShape::intermediate_size},
+    NamedModelSize{"vocab_size", &ModelShape::vocab_size},
 };
 
 }  // namespace skrull

@@ -1,6 +1,7 @@
 #pragma once
 // Lengths in, plan out: which rank computes which sequence of a global batch in which micro-batch. Pure data.
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -9,10 +10,27 @@
 
 namespace skrull {
 
+/// World rank = replica x context_parallel + CP rank; nodes hold consecutive world ranks.
 struct Topology {
   int data_parallel = 1;
   int context_parallel = 1;
   int ranks_per_node = 1;
+
+  /// The node, counted over the world, of a CP rank of a replica.
+  int node_of(int replica, int cp_rank) const {
+    return static_cast<int>((std::int64_t{replica} * context_parallel + cp_rank) / ranks_per_node);
+  }
+};
+
+/// The members of Topology under their names in files.
+struct NamedTopologySize {
+  const char* name;
+  int Topology::*member;
+};
+inline constexpr std::array topology_sizes{
+    NamedTopologySize{"data_parallel", &Topology::data_parallel},
+    NamedTopologySize{"context_parallel", &Topology::context_parallel},
+    NamedTopologySize{"ranks_per_node", &Topology::ranks_per_node},
 };
 
 /// A sequence sharded over a ring of CP ranks (ascending, at least 2).
@@ -26,6 +44,9 @@ struct PlannedMicroBatch {
   std::vector<std::vector<std::int64_t>> local;  ///< per CP rank: indices of the sequences it holds whole
   std::vector<DistributedSequence> distributed;
 };
+
+/// A micro-batch without sequences.
+PlannedMicroBatch empty_micro_batch(int context_parallel);
 
 /// Whether no rank has anything to compute.
 bool is_empty(const PlannedMicroBatch& micro_batch);
@@ -48,6 +69,9 @@ struct ScheduleRequest {
   Topology topology;
   std::int64_t bucket_tokens = 0;  ///< most tokens a rank may hold in one micro-batch
 };
+
+/// Gives every replica as many micro-batches as the one with the most, by empty ones at the end.
+void even_out(Plan& plan);
 
 /// Throws RunFailure naming the rule that `plan` breaks: each sequence exactly once; indices and ranks in range; equal
 /// micro-batch counts; tokens per rank and micro-batch within bucket_tokens, with exact zigzag shard sizes for

@@ -20,6 +20,7 @@ struct ProfileError {
 /// Attention 0.65 and 1.3 times as fast, a network a third as fast, fixed costs 5 times as large.
 const std::vector<ProfileError>& usual_profile_errors();
 
+/// The profile as it would be with this error.
 HardwareProfile with_error(const HardwareProfile& profile, const ProfileError& error);
 
 struct ProfileErrorLoss {

@@ -19,9 +19,12 @@ struct SearchOptions {
   bool keep_ahead = false;    ///< plans are made while the step before is computed: no longer search than that allows
 };
 
-/// Plans by the named policy. Deterministic unless budget_ms is set. Throws InvalidInput for an unknown policy (names
-/// the known ones), a length < 1, or a sequence that no ring can hold (names its index, and the least bucket_tokens and
-/// CP degree that would do).
+/// Throws InvalidInput for a topology or bucket_tokens below 1, a length < 1, or a sequence that no ring can hold
+/// (names its index, and the least bucket_tokens and CP degree that would do).
+void check_schedule_request(const ScheduleRequest& request);
+
+/// Plans by the named policy. Deterministic unless budget_ms is set. Throws what check_schedule_request throws, and
+/// InvalidInput for an unknown policy (names the known ones).
 Plan make_plan(const std::string& policy, const ScheduleRequest& request, const CostModel& cost,
                const SearchOptions& search = {});
 

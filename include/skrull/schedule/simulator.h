@@ -18,9 +18,8 @@
 //   of
 //              the step all ranks do, for the exposed part of the gradients' synchronisation.
 //   stage 2    Every micro-batch adds up each layer's gradients over all ranks of all replicas, behind the backward.
-//   Two
-//              layers' gradients have room, so no rank gets further than two layers ahead of the slowest: replicas move
-//              in near lockstep. A replica that has no more micro-batches joins with empty hands.
+//              Two layers' gradients have room, so no rank gets further than two layers ahead of the slowest: replicas
+//              move in near lockstep. A replica that has no more micro-batches joins with empty hands.
 //   stage 3    Each pass over a layer also gathers its parameters from all ranks, one layer ahead.
 // Collectives have a stream of their own and take no bandwidth from the hops.
 //

@@ -50,4 +50,7 @@ std::array<ShardGroup, 2> zigzag_groups(std::int64_t length, int ring_size);
 /// `bucket_tokens` of a sequence of `length` tokens; 0 when there is none.
 int smallest_ring(std::int64_t length, int context_parallel, std::int64_t bucket_tokens);
 
+/// The same of any number of ranks; 0 when no ring that an int can count will do.
+int smallest_ring(std::int64_t length, std::int64_t bucket_tokens);
+
 }  // namespace skrull

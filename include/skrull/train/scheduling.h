@@ -19,6 +19,7 @@ Recompute recompute_of(const TrainConfig& config);
 /// name, or the file is wrong.
 HardwareProfile choose_hardware_profile(const TrainConfig& config);
 
+/// The limits of the search that the config sets.
 SearchOptions search_options(const TrainConfig& config);
 
 /// The cost model of this model on the config's hardware.

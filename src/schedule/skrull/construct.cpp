@@ -12,6 +12,22 @@ constexpr int most_in_vain = 3;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
+/// Ring sizes that the search considers for `sequence`, ascending, 1 (local) included where it fits: every size up to
+/// 16, then steps of about an eighth; without elastic rings only 1 and all CP ranks.
+std::vector<int> ring_sizes_of(const PlacementCosts& costs, int sequence, bool elastic) {
+  const int most = costs.request().topology.context_parallel;
+  const int least = costs.least_ring(sequence);
+  std::vector<int> sizes;
+  if (!elastic) {
+    if (least == 1) sizes.push_back(1);
+    if (most > 1) sizes.push_back(most);
+    return sizes;
+  }
+  for (int size = least; size < most; size += size < 16 ? 1 : size / 8) sizes.push_back(size);
+  sizes.push_back(most);
+  return sizes;
+}
+
 struct Candidate {
   double seconds = infinity;
   int micro_batch = -1;
@@ -27,9 +43,7 @@ class Placer {
         ranks_per_replica_(static_cast<std::size_t>(draft.context_parallel())) {
     ascending_.resize(micro_batches.size() * ranks_per_replica_);
     for (std::size_t i = 0; i < micro_batches.size(); ++i) sort_ranks(i);
-    const ScheduleRequest& request = draft.costs().request();
-    linear_rate_ =
-        draft.costs().cost().linear_seconds(request.bucket_tokens) / static_cast<double>(request.bucket_tokens);
+    linear_rate_ = draft.costs().cost().linear_seconds_per_token(draft.costs().request().bucket_tokens);
   }
 
   /// Seconds that a shard adds to its rank, at least: kernels at their best rate, no fixed costs, no transfers.
@@ -92,10 +106,12 @@ class Placer {
   bool choose_lightest(std::size_t index, int size, std::int64_t most_tokens, bool of_one_node) {
     const DraftMicroBatch& slot = draft_.micro_batch(micro_batches_[index]);
     const ScheduleRequest& request = draft_.costs().request();
-    const int base = slot.replica * request.topology.context_parallel;
-    const auto node_of = [&](int rank) { return (base + rank) / request.topology.ranks_per_node - first_node(base); };
-    if (of_one_node)
-      ranks_of_node_.assign(static_cast<std::size_t>(node_of(request.topology.context_parallel - 1)) + 1, 0);
+    const Topology& topology = request.topology;
+    const int first_node = topology.node_of(slot.replica, 0);
+    const auto node_of = [&](int rank) {
+      return static_cast<std::size_t>(topology.node_of(slot.replica, rank) - first_node);
+    };
+    if (of_one_node) ranks_of_node_.assign(node_of(topology.context_parallel - 1) + 1, 0);
     const std::span<const RankSeconds> ascending(&ascending_[index * ranks_per_replica_], ranks_per_replica_);
     const auto has_room = [&](int rank) {
       return slot.ranks[static_cast<std::size_t>(rank)].tokens + most_tokens <= request.bucket_tokens;
@@ -105,7 +121,7 @@ class Placer {
       const int rank = ascending[i].rank;
       if (!has_room(rank)) continue;
       if (of_one_node) {
-        if (++ranks_of_node_[static_cast<std::size_t>(node_of(rank))] < size) continue;
+        if (++ranks_of_node_[node_of(rank)] < size) continue;
         for (std::size_t k = 0; k <= i; ++k) {
           const int other = ascending[k].rank;
           if (node_of(other) == node_of(rank) && has_room(other)) ranks_.push_back(other);
@@ -121,8 +137,6 @@ class Placer {
     return false;
   }
 
-  int first_node(int base) const { return base / draft_.costs().request().topology.ranks_per_node; }
-
   void try_micro_batch(int sequence, int size, std::size_t index) {
     const int micro_batch = micro_batches_[index];
     for (const int ring : draft_.micro_batch(micro_batch).rings) {
@@ -135,10 +149,8 @@ class Placer {
     if (!choose_lightest(index, size, most_tokens, false)) return;
     offer(sequence, micro_batch, ranks_);
     const Topology& topology = draft_.costs().request().topology;
-    const int base = draft_.micro_batch(micro_batch).replica * topology.context_parallel;
-    const bool one_node =
-        (base + ranks_.front()) / topology.ranks_per_node == (base + ranks_.back()) / topology.ranks_per_node;
-    if (one_node || size > topology.ranks_per_node) return;
+    const int replica = draft_.micro_batch(micro_batch).replica;
+    if (size > topology.ranks_per_node || ring_link(ranks_, replica, topology) == Link::intra_node) return;
     if (choose_lightest(index, size, most_tokens, true)) offer(sequence, micro_batch, ranks_);
   }
 
@@ -161,20 +173,6 @@ class Placer {
 };
 
 }  // namespace
-
-std::vector<int> ring_sizes_of(const PlacementCosts& costs, int sequence, bool elastic) {
-  const int most = costs.request().topology.context_parallel;
-  const int least = costs.least_ring(sequence);
-  std::vector<int> sizes;
-  if (!elastic) {
-    if (least == 1) sizes.push_back(1);
-    if (most > 1) sizes.push_back(most);
-    return sizes;
-  }
-  for (int size = least; size < most; size += size < 16 ? 1 : size / 8) sizes.push_back(size);
-  sizes.push_back(most);
-  return sizes;
-}
 
 std::vector<int> longest_first(const ScheduleRequest& request) {
   std::vector<int> order(request.lengths.size());

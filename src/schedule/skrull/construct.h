@@ -7,10 +7,6 @@
 
 namespace skrull {
 
-/// Ring sizes that the search considers for `sequence`, ascending, 1 (local) included where it fits: every size up to
-/// 16, then steps of about an eighth; without elastic rings only 1 and all CP ranks.
-std::vector<int> ring_sizes_of(const PlacementCosts& costs, int sequence, bool elastic);
-
 /// The sequences, the longest first.
 std::vector<int> longest_first(const ScheduleRequest& request);
 

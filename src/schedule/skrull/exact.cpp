@@ -48,8 +48,8 @@ struct Shard {
   double work = 0.0;  ///< attention over all ranks and layers
   /// Per link: seconds of the slowest position when alone in a micro-batch; infinite when it does not fit.
   std::array<double, 2> alone{infinity, infinity};
-  double least_alone = infinity;  ///< over the links that there are
-  ShardCosts exact;               ///< a copy: the cache moves its entries
+  double least_alone = infinity;      ///< over the links that there are
+  const ShardCosts* exact = nullptr;  ///< of every position
 };
 
 struct SearchRank {
@@ -210,9 +210,9 @@ class BranchAndBound {
       auto& shards = shards_.emplace_back();
       for (const RankSet set : sets_) {
         Shard& shard = shards[at(size_of(set))];
-        if (!shard.exact.tokens.empty()) continue;
-        shard.exact = costs_.shards(sequence, size_of(set));
-        const ShardCosts& exact = shard.exact;
+        if (shard.exact) continue;
+        const ShardCosts& exact = costs_.shards(sequence, size_of(set));
+        shard.exact = &exact;
         shard.tokens = *std::min_element(exact.tokens.begin(), exact.tokens.end());
         shard.attention_forward = *std::min_element(exact.attention_forward.begin(), exact.attention_forward.end());
         shard.hop_bytes = exact.hop_bytes;
@@ -223,7 +223,7 @@ class BranchAndBound {
         for (const RankSet set : sets_) {
           Shard& shard = shards[at(size_of(set))];
           if (!shard.fits) continue;
-          shard.alone[at(links[set])] = seconds_alone(shard.exact, size_of(set), links[set]);
+          shard.alone[at(links[set])] = seconds_alone(*shard.exact, size_of(set), links[set]);
           shard.least_alone = std::min(shard.least_alone, shard.alone[at(links[set])]);
         }
       }
@@ -592,7 +592,7 @@ class BranchAndBound {
     for (int k = 0; k < count_; ++k) {
       if (placed_[at(k)].slot != slot_index) continue;
       const RankSet set = RankSymmetry::image(permutation, placed_[at(k)].ranks);
-      const ShardCosts& exact = shards_[at(k)][at(size_of(set))].exact;
+      const ShardCosts& exact = *shards_[at(k)][at(size_of(set))].exact;
       used |= 1U << set;
       rings[set].hop_bytes += exact.hop_bytes;
       std::size_t position = 0;

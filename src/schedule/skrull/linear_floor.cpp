@@ -11,9 +11,7 @@ std::int64_t LinearFloor::table_size(const CostModel& cost, std::int64_t most_to
 }
 
 LinearFloor::LinearFloor(const CostModel& cost, std::int64_t most_tokens)
-    : cost_(cost),
-      most_tokens_(most_tokens),
-      last_slope_(cost.linear_seconds(most_tokens) / static_cast<double>(most_tokens)) {
+    : cost_(cost), most_tokens_(most_tokens), last_slope_(cost.linear_seconds_per_token(most_tokens)) {
   const auto size = static_cast<std::size_t>(table_size(cost, most_tokens));
   seconds_.resize(size);
   slope_.assign(size, std::numeric_limits<double>::infinity());

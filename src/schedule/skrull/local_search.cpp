@@ -404,7 +404,7 @@ class Annealing {
     const Topology& topology = draft_.costs().request().topology;
     int node = any_node;
     if (size <= topology.ranks_per_node && most > topology.ranks_per_node) {
-      node = (draft_.micro_batch(target).replica * most + random_.below(most)) / topology.ranks_per_node;
+      node = topology.node_of(draft_.micro_batch(target).replica, random_.below(most));
     }
     return least_loaded_ranks(draft_, target, size, draft_.costs().shards(sequence, size).most_tokens, node, ring_);
   }

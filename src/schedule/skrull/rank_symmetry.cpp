@@ -15,11 +15,8 @@ RankSet RankSymmetry::image(const Permutation& permutation, RankSet ranks) {
 RankSymmetry::RankSymmetry(const Topology& topology, int replica) {
   const auto ranks = static_cast<std::size_t>(topology.context_parallel);
   require(ranks <= most_ranks, "rank symmetry: {} ranks, at most {} expected", ranks, most_ranks);
-  const std::int64_t base = std::int64_t{replica} * topology.context_parallel;
-  std::array<std::int64_t, most_ranks> node{};
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    node[rank] = (base + static_cast<std::int64_t>(rank)) / topology.ranks_per_node;
-  }
+  std::array<int, most_ranks> node{};
+  for (std::size_t rank = 0; rank < ranks; ++rank) node[rank] = topology.node_of(replica, static_cast<int>(rank));
   // Two bits of a code per rank: all maps of ranks to ranks.
   for (unsigned code = 0; code < 1U << 2 * ranks; ++code) {
     Permutation map{};

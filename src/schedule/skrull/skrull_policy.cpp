@@ -9,7 +9,6 @@
 #include "construct.h"
 #include "exact.h"
 #include "local_search.h"
-#include "skrull/core/error.h"
 #include "skrull/schedule/bound.h"
 
 namespace skrull {
