@@ -147,7 +147,8 @@ void TrainingRun::report_start() {
   log::info("learning rate: {}, at most {:.2e}, {} warm-up steps; gradient clipping {}",
             name_of(learning_rates_.schedule), learning_rates_.peak, learning_rates_.warmup_steps,
             config_.max_grad_norm > 0 ? fmt::format("at norm {}", config_.max_grad_norm) : "off");
-  report_memory(rank_.device());
+  report_memory(rank_.device(), model_state_->config(),
+                memory_options(config_, model_state_->config(), rank_.topology()), loader_options_.bucket_tokens);
 }
 
 TrainSummary TrainingRun::run() {
@@ -241,7 +242,7 @@ void TrainingRun::evaluate_after(std::int64_t step) {
 
 /// Calls `place` on rank 0 with the function that writes the model; a failure ends all ranks together.
 void TrainingRun::save(const std::function<void(const WriteFolder&)>& place) {
-  control_.run_together([&] { model_state_->export_model(config_, end_of_turn_, place); });
+  model_state_->export_model(config_, end_of_turn_, control_, place);
 }
 
 }  // namespace

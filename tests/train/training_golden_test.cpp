@@ -92,7 +92,8 @@ TEST_CASE("20 steps reproduce torch's losses, gradient norms, learning rates and
   }
   CHECK(run.state.parameters().updates() == 20);
 
-  run.state.export_model(run.config, {}, [&](const WriteFolder& write) { write(fixture / "exported"); });
+  run.state.export_model(run.config, {}, run.rank.control(),
+                         [&](const WriteFolder& write) { write(fixture / "exported"); });
   const auto weights = test::read_weights(fixture / "exported");
   std::map<std::string, std::vector<float>> expected;
   for (const auto& [name, values] : weights) expected[name] = read<float>(golden, "final." + name);

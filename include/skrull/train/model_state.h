@@ -22,15 +22,16 @@ using WriteFolder = std::function<void(const std::filesystem::path&)>;
 class ModelState {
  public:
   /// Reads config.json and the weights of model_name_or_path, or draws them by seed (init: random). `training`: with
-  /// gradients and optimizer state. Throws InvalidInput naming file, key or tensor.
+  /// gradients and optimizer state. Not collective. Throws InvalidInput naming file, key or tensor.
   ModelState(const TrainConfig& config, RankSession& rank, bool training);
 
   const Qwen2Config& config() const { return config_; }
   TrainableParameters& parameters() { return *parameters_; }
 
   /// Collective: calls `use` on rank 0 with a function that writes the model as a Hugging Face folder: weights in
-  /// save_dtype (auto: as in the input), config and tokenizer files. What `use` throws, rank 0 throws.
-  void export_model(const TrainConfig& config, const EndOfTurn& end_of_turn,
+  /// save_dtype (auto: as in the input), config and tokenizer files. The other ranks help to gather the weights. What
+  /// `use` throws, all ranks throw together.
+  void export_model(const TrainConfig& config, const EndOfTurn& end_of_turn, ControlChannel& control,
                     const std::function<void(const WriteFolder&)>& use);
 
  private:
