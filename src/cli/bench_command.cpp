@@ -118,9 +118,12 @@ int bench(const Arguments& arguments) {
   if (!arguments.empty() && arguments.front() == "schedule") {
     return bench_schedule({arguments.begin() + 1, arguments.end()});
   }
+  if (!arguments.empty() && arguments.front() == "zero") return bench_zero({arguments.begin() + 1, arguments.end()});
   CLI::App app(
       "Measures this machine: a whole training step, attention, or every operation, beside its matrix products.\nOr "
-      "`skrull bench schedule`: the scheduling policies (it has options of its own).",
+      "`skrull bench schedule`: the scheduling policies; `skrull bench zero`: sharded training state (both have "
+      "options "
+      "of their own).",
       "skrull bench");
   BenchArguments parsed;
   app.option_defaults()->always_capture_default();
