@@ -11,19 +11,6 @@ struct RunFailureTogether final : RunFailure, FailedTogether {
   using RunFailure::RunFailure;
 };
 
-class CallerStream final : public Stream {
- public:
-  Event record() override { return {}; }
-  void wait(const Event& event) override { event.synchronize(); }
-  void synchronize() override {}
-  void enqueue(std::function<void()> task) override { task(); }
-};
-
-Stream& caller_stream() {
-  static CallerStream stream;
-  return stream;
-}
-
 template <class T>
 TensorView view_of(T& value) {
   return {&value, dtype_of<T>, 1, 1};
