@@ -37,6 +37,11 @@ double ControlChannel::sum(double value) {
   return value;
 }
 
+void ControlChannel::sum(std::span<double> values) {
+  communicator_.all_reduce_sum(stream_, {values.data(), DType::float64, 1, static_cast<std::int64_t>(values.size())});
+  finish(stream_);
+}
+
 std::int64_t ControlChannel::max(std::int64_t value) {
   communicator_.all_reduce_max(stream_, view_of(value));
   finish(stream_);

@@ -10,16 +10,23 @@
 namespace skrull {
 
 enum class SpanKind {
-  compute,        ///< kernels; noted for a trace alone
+  compute,
   communication,  ///< on the communication stream: from when it may begin until it is done, waiting for peers included
   wait            ///< the compute stream waits for a communication
 };
+
+/// What spans are noted.
+enum class TimelineDetail { none, communication_and_waits, all };
+
+/// Which sequences of the micro-batch a span works on.
+enum class SpanSequences { none, local, of_rings };
 
 /// What a span is of. Numbers count from 0; -1: does not apply.
 struct SpanLabel {
   const char* name = "";  ///< a literal
   std::int64_t layer = -1;
-  std::int64_t hop = -1;
+  std::int64_t hop = -1;  ///< of the rings; 0: the own shards
+  SpanSequences sequences = SpanSequences::none;
 };
 
 struct TimelineSpan {
@@ -59,13 +66,15 @@ class Timeline {
     Event begin_;
   };
 
-  /// Whether compute spans are noted too.
-  void set_detailed(bool detailed) { detailed_ = detailed; }
+  /// At first none.
+  void set_detail(TimelineDetail detail) { detail_ = detail; }
   /// Of the spans from now on; -1: none.
   void set_micro_batch(std::int64_t index) { micro_batch_ = index; }
 
   [[nodiscard]] Scope scope(SpanKind kind, Stream& stream, const SpanLabel& label) {
-    return {detailed_ || kind != SpanKind::compute ? this : nullptr, kind, stream, label};
+    const bool noted = detail_ == TimelineDetail::all ||
+                       (detail_ == TimelineDetail::communication_and_waits && kind != SpanKind::compute);
+    return {noted ? this : nullptr, kind, stream, label};
   }
 
   /// The spans since the last call, in the order in which their work was queued. Waits for the last one of each stream.
@@ -80,7 +89,7 @@ class Timeline {
     Event end;
   };
 
-  bool detailed_ = false;
+  TimelineDetail detail_ = TimelineDetail::none;
   std::int64_t micro_batch_ = -1;
   std::vector<Noted> noted_;
 };
