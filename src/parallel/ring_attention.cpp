@@ -2,6 +2,7 @@
 
 #include "skrull/core/error.h"
 #include "skrull/core/narrow.h"
+#include "skrull/schedule/memory_model.h"
 
 namespace skrull {
 namespace {
@@ -39,8 +40,9 @@ RingAttention::Buffers RingAttention::lay_out(const MicroBatchAttentionOptions& 
   buffers.partial_lse = ring(DType::float32, tokens, shape.num_heads);
   if (!options.training) return buffers;
   buffers.delta = take("activations", DType::float32, tokens, shape.num_heads);
-  buffers.outbox = ring(DType::float32, of_others, key_value);
-  buffers.inbox = ring(DType::float32, of_others, key_value);
+  const std::int64_t on_their_way = checked_multiply(ring_gradient_hops(ranks), tokens);
+  buffers.outbox = ring(DType::float32, on_their_way, key_value);
+  buffers.inbox = ring(DType::float32, on_their_way, key_value);
   return buffers;
 }
 
@@ -67,15 +69,19 @@ void RingAttention::begin(const MicroBatch& batch) {
           batch.tokens(), options_.max_tokens);
   schedule_ = schedule_rings(batch);
   key_value_exchanges_.clear();
-  gradient_exchanges_.clear();
   for (const RingRound& round : schedule_.rounds) {
     const bool first = key_value_exchanges_.empty();
     key_value_exchanges_.push_back(transfers(round.key_value_sends, first ? buffers_.own : buffers_.arrivals,
                                              round.key_value_receives, buffers_.arrivals));
-    if (options_.training) {
-      gradient_exchanges_.push_back(
-          transfers(round.gradient_sends, buffers_.outbox, round.gradient_receives, buffers_.inbox));
-    }
+  }
+  if (!options_.training) return;
+  const double row_cost =
+      static_cast<double>(size_of(DType::float32)) / static_cast<double>(size_of(options_.compute_dtype));
+  backward_ = order_backward(schedule_, {buffers_.outbox.rows(), row_cost});
+  gradient_exchanges_.clear();
+  for (const RingBackwardStep& step : backward_.steps) {
+    gradient_exchanges_.push_back(transfers({{step.source, step.outbox_begin, step.arrived.count}}, buffers_.outbox,
+                                            {{step.reader, step.inbox_begin, step.own.count}}, buffers_.inbox));
   }
 }
 
@@ -89,6 +95,7 @@ std::vector<Transfer> RingAttention::transfers(const std::vector<RowTransfer>& s
   std::vector<Transfer> result;
   const auto add = [&](Transfer::Kind kind, const std::vector<RowTransfer>& list, const TensorView& buffer) {
     for (const RowTransfer& transfer : list) {
+      if (transfer.rows == 0) continue;
       const TensorView rows = buffer.slice_rows(transfer.begin, transfer.rows);
       result.push_back({kind, transfer.peer, rows.data(), rows.elements() * size_of(rows.dtype())});
     }
@@ -182,61 +189,62 @@ void RingAttention::backward(std::int64_t /*layer*/, ConstTensorView q, ConstTen
   const std::vector<Event> arrivals = send_keys_and_values(of_rings(k), of_rings(v));
   const TensorView delta = buffers_.delta.slice_rows(0, q.rows());
   if (q.rows() > 0) ops.attention_delta(compute, options_.shape.head_dim, out, dout, delta);
-  AttentionBackward attention = {.shape = options_.shape,
-                                 .segments = schedule_.local,
-                                 .q = q,
-                                 .k = k,
-                                 .v = v,
-                                 .dout = dout,
-                                 .lse = lse,
-                                 .delta = delta,
-                                 .dq = dq,
-                                 .dk = dk,
-                                 .dv = dv};
-  if (!schedule_.local.empty()) ops.attention_backward(compute, attention);
-  attention = {.shape = options_.shape,
-               .segments = schedule_.own_shards,
-               .q = of_rings(q),
-               .k = of_rings(k),
-               .v = of_rings(v),
-               .dout = of_rings(dout),
-               .lse = of_rings(lse),
-               .delta = of_rings(delta),
-               .dq = of_rings(dq),
-               .dk = of_rings(dk),
-               .dv = of_rings(dv)};
-  if (!schedule_.own_shards.empty()) ops.attention_backward(compute, attention);
-
-  const KeyValue keys(buffers_.arrivals.slice_rows(0, schedule_.arrival_rows));
-  const TensorView outbox = buffers_.outbox.slice_rows(0, schedule_.arrival_rows);
-  const KeyValue dkeys(outbox);
-  attention.k = keys.k;
-  attention.v = keys.v;
-  attention.dk = dkeys.k;
-  attention.dv = dkeys.v;
-  std::vector<Event> returned;
-  for (std::size_t i = 0; i < arrivals.size(); ++i) {
-    const RingRound& round = schedule_.rounds[i];
-    compute.wait(arrivals[i]);
-    ops.fill_zero(compute, outbox.slice_rows(round.arrived.begin, round.arrived.count));
-    attention.segments = round.segments;
-    if (!round.segments.empty()) ops.attention_backward(compute, attention);
+  const AttentionBackward packed = {.shape = options_.shape,
+                                    .segments = {},
+                                    .q = q,
+                                    .k = k,
+                                    .v = v,
+                                    .dout = dout,
+                                    .lse = lse,
+                                    .delta = delta,
+                                    .dq = dq,
+                                    .dk = dk,
+                                    .dv = dv};
+  AttentionBackward hop = packed;
+  hop.q = of_rings(q);
+  hop.dout = of_rings(dout);
+  hop.lse = of_rings(lse);
+  hop.delta = of_rings(delta);
+  hop.dq = of_rings(dq);
+  Returns returns;
+  for (std::size_t i = 0; i < backward_.steps.size(); ++i) {
+    const RingBackwardStep& step = backward_.steps[i];
+    attend_backward(packed, backward_.local[i]);
+    add_returns(returns, step.steps_over, of_rings(dk), of_rings(dv));
+    compute.wait(arrivals[step.round]);
+    const KeyValue keys(buffers_.arrivals.slice_rows(step.arrived.begin, step.arrived.count));
+    const TensorView outbox = buffers_.outbox.slice_rows(step.outbox_begin, step.arrived.count);
+    ops.fill_zero(compute, outbox);
+    const KeyValue dkeys(outbox);
+    hop.k = keys.k;
+    hop.v = keys.v;
+    hop.dk = dkeys.k;
+    hop.dv = dkeys.v;
+    attend_backward(hop, step.segments);
     communication.wait(compute.record());
     context_.exchange(communication, gradient_exchanges_[i]);
-    returned.push_back(communication.record());
+    returns.events.push_back(communication.record());
   }
-  add_returned(returned, of_rings(dk), of_rings(dv));
+  attend_backward(packed, backward_.local.back());
+  add_returns(returns, returns.events.size(), of_rings(dk), of_rings(dv));
 }
 
-/// In the order of the hops, whenever they arrive. After this the buffers are free for the next layer.
-void RingAttention::add_returned(const std::vector<Event>& returned, TensorView dk, TensorView dv) {
-  for (std::size_t i = 0; i < returned.size(); ++i) {
-    device_.compute_stream().wait(returned[i]);
-    for (const ReturnedRows& rows : schedule_.rounds[i].returned) {
-      const KeyValue gradients(buffers_.inbox.slice_rows(rows.inbox_begin, rows.rows));
-      device_.ops().add(device_.compute_stream(), gradients.k, dk.slice_rows(rows.ring_begin, rows.rows));
-      device_.ops().add(device_.compute_stream(), gradients.v, dv.slice_rows(rows.ring_begin, rows.rows));
-    }
+void RingAttention::attend_backward(AttentionBackward attention, const std::vector<AttentionSegment>& segments) {
+  if (segments.empty()) return;
+  attention.segments = segments;
+  device_.ops().attention_backward(device_.compute_stream(), attention);
+}
+
+/// Those of the first `steps` steps, in their order whenever they arrive. After all, the buffers are free for the next
+/// layer.
+void RingAttention::add_returns(Returns& returns, std::size_t steps, TensorView dk, TensorView dv) {
+  for (; returns.added < steps; ++returns.added) {
+    device_.compute_stream().wait(returns.events[returns.added]);
+    const RingBackwardStep& step = backward_.steps[returns.added];
+    if (step.own.count == 0) continue;
+    const KeyValue gradients(buffers_.inbox.slice_rows(step.inbox_begin, step.own.count));
+    device_.ops().add(device_.compute_stream(), gradients.k, dk.slice_rows(step.own.begin, step.own.count));
+    device_.ops().add(device_.compute_stream(), gradients.v, dv.slice_rows(step.own.begin, step.own.count));
   }
 }
 
