@@ -118,9 +118,11 @@ int bench(const Arguments& arguments) {
   if (!arguments.empty() && arguments.front() == "schedule") {
     return bench_schedule({arguments.begin() + 1, arguments.end()});
   }
+  if (!arguments.empty() && arguments.front() == "ring") return bench_ring({arguments.begin() + 1, arguments.end()});
   CLI::App app(
       "Measures this machine: a whole training step, attention, or every operation, beside its matrix products.\nOr "
-      "`skrull bench schedule`: the scheduling policies (it has options of its own).",
+      "`skrull bench schedule`: the scheduling policies; `skrull bench ring`: ring attention (they have options of "
+      "their own).",
       "skrull bench");
   BenchArguments parsed;
   app.option_defaults()->always_capture_default();
