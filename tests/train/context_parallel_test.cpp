@@ -109,8 +109,12 @@ TEST_CASE("an evaluation gives the same numbers over rings", "[context_parallel]
   Fixture fixture;
   const Overrides data = {"dataset=" + fixture.write("rows.jsonl", rows_of({40, 7, 133, 90, 2, 18, 64, 25})).string()};
   const EvalResult expected = fixture.evaluate_here(data);
-  for (const int ranks : {2, 3}) {
-    const auto result = fixture.evaluate(test::joined(data, sharded(ranks, "packed", "70")), ranks);
+  const std::vector<std::pair<int, Overrides>> layouts = {{2, sharded(2, "packed", "70")},
+                                                          {3, sharded(3, "packed", "70")},
+                                                          {4, sharded(2, "skrull", "70")},
+                                                          {4, sharded(4, "deepspeed", "40")}};
+  for (const auto& [ranks, layout] : layouts) {
+    const auto result = fixture.evaluate(test::joined(data, layout), ranks);
     INFO(result.errors);
     const Json numbers = test::result_of(result);
     CHECK(numbers.at("loss").get<double>() == Approx(expected.loss).epsilon(1e-5));
