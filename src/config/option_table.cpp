@@ -349,6 +349,21 @@ std::vector<Option> compute_options() {
        .group = group,
        .value = bound(OneOf<CpuBinding>(), &C::cpu_binding),
        .help = "Which cores a rank may use (`mpirun` binds each of 1 or 2 ranks to a single core)"},
+      {.name = "emulated_network.bytes_per_s",
+       .group = group,
+       .value = bound(Number(at_least(0.0)), &C::emulated_network, &EmulatedNetworkConfig::bytes_per_s),
+       .help = "Bandwidth of every rank's link, in each direction, of a network to try schedules on: ranks of one "
+               "machine exchange data as fast as this network would, at most. On the CPU; 0: no emulation",
+       .unit = "bytes/s"},
+      {.name = "emulated_network.latency_s",
+       .group = group,
+       .value = bound(Number(at_least(0.0)), &C::emulated_network, &EmulatedNetworkConfig::latency_s),
+       .help = "What a message takes on the emulated network besides its bytes",
+       .unit = "s"},
+      {.name = "emulated_network.clock",
+       .group = group,
+       .value = bound(OneOf<EmulatedClock>(), &C::emulated_network, &EmulatedNetworkConfig::clock),
+       .help = "How the emulated network keeps time"},
   };
 }
 
@@ -395,6 +410,23 @@ std::vector<Option> output_options() {
        .group = group,
        .value = bound(OptionalCodec(OneOf<DType>(compute_dtypes), "auto"), &C::save_dtype),
        .help = "Element type of the saved model; `auto`: that of the input model, tensor by tensor"},
+      {.name = "trace",
+       .group = group,
+       .value = bound(BooleanCodec(), &C::trace),
+       .help = "Record what every rank computes, sends and waits for in some steps, and write it to `trace.json` in "
+               "`output_dir`, for ui.perfetto.dev",
+       .known_elsewhere = {"profile", "use_profiler", "enable_profiling"}},
+      {.name = "trace_first_step",
+       .group = group,
+       .value = bound(Integer(positive), &C::trace_first_step),
+       .help = "First step to trace; in a shorter run the last one",
+       .unit = "steps",
+       .known_elsewhere = {"profile_step_start"}},
+      {.name = "trace_steps",
+       .group = group,
+       .value = bound(Integer(positive), &C::trace_steps),
+       .help = "How many steps to trace",
+       .unit = "steps"},
   };
 }
 

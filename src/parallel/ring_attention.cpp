@@ -90,6 +90,13 @@ void RingAttention::check_rows(ConstTensorView q) const {
   require(q.rows() == rows, "attention over {} rows, the micro-batch has {}", q.rows(), rows);
 }
 
+/// Hop 0: the span is of none.
+Timeline::Scope RingAttention::note(SpanKind kind, const char* name, std::size_t hop, SpanSequences sequences) {
+  Stream& stream = kind == SpanKind::communication ? device_.communication_stream() : device_.compute_stream();
+  const std::int64_t number = hop == 0 ? -1 : static_cast<std::int64_t>(hop);
+  return device_.timeline().scope(kind, stream, {name, layer_, number, sequences});
+}
+
 std::vector<Transfer> RingAttention::transfers(const std::vector<RowTransfer>& sends, const TensorView& from,
                                                const std::vector<RowTransfer>& receives, const TensorView& to) const {
   std::vector<Transfer> result;
@@ -116,14 +123,16 @@ std::vector<Event> RingAttention::send_keys_and_values(ConstTensorView k, ConstT
   device_.ops().cast(compute, v, own.v);
   communication.wait(compute.record());
   for (const std::vector<Transfer>& exchange : key_value_exchanges_) {
+    const auto span = note(SpanKind::communication, "keys and values", arrivals.size() + 1, SpanSequences::of_rings);
     context_.exchange(communication, exchange);
     arrivals.push_back(communication.record());
   }
   return arrivals;
 }
 
-void RingAttention::forward(std::int64_t /*layer*/, ConstTensorView q, ConstTensorView k, ConstTensorView v,
-                            TensorView out, TensorView lse) {
+void RingAttention::forward(std::int64_t layer, ConstTensorView q, ConstTensorView k, ConstTensorView v, TensorView out,
+                            TensorView lse) {
+  layer_ = layer;
   check_rows(q);
   Ops& ops = device_.ops();
   Stream& compute = device_.compute_stream();
@@ -132,6 +141,7 @@ void RingAttention::forward(std::int64_t /*layer*/, ConstTensorView q, ConstTens
   };
   const std::vector<Event> arrivals = send_keys_and_values(of_rings(k), of_rings(v));
   if (!schedule_.local.empty()) {
+    const auto span = note(SpanKind::compute, "local attention", 0, SpanSequences::local);
     ops.attention_forward(
         compute,
         {.shape = options_.shape, .segments = schedule_.local, .q = q, .k = k, .v = v, .out = out, .lse = lse});
@@ -139,6 +149,7 @@ void RingAttention::forward(std::int64_t /*layer*/, ConstTensorView q, ConstTens
   const bool in_place = out.dtype() == DType::float32;
   const TensorView sum = in_place ? of_rings(out) : buffers_.sum_out.slice_rows(0, schedule_.ring_rows);
   if (!schedule_.own_shards.empty()) {
+    const auto span = note(SpanKind::compute, "own shards", 0, SpanSequences::of_rings);
     ops.attention_forward(compute, {.shape = options_.shape,
                                     .segments = schedule_.own_shards,
                                     .q = of_rings(q),
@@ -159,8 +170,12 @@ void RingAttention::join_hops(const std::vector<Event>& arrivals, ConstTensorVie
   const TensorView partial_lse = buffers_.partial_lse.slice_rows(0, schedule_.ring_rows);
   for (std::size_t i = 0; i < arrivals.size(); ++i) {
     const RingRound& round = schedule_.rounds[i];
-    compute.wait(arrivals[i]);
+    {
+      const auto span = note(SpanKind::wait, "wait for keys and values", i + 1, SpanSequences::of_rings);
+      compute.wait(arrivals[i]);
+    }
     if (round.segments.empty()) continue;
+    const auto span = note(SpanKind::compute, "ring attention", i + 1, SpanSequences::of_rings);
     ops.attention_forward(compute, {.shape = options_.shape,
                                     .segments = round.segments,
                                     .q = q,
@@ -175,9 +190,10 @@ void RingAttention::join_hops(const std::vector<Event>& arrivals, ConstTensorVie
   }
 }
 
-void RingAttention::backward(std::int64_t /*layer*/, ConstTensorView q, ConstTensorView k, ConstTensorView v,
+void RingAttention::backward(std::int64_t layer, ConstTensorView q, ConstTensorView k, ConstTensorView v,
                              ConstTensorView out, ConstTensorView lse, ConstTensorView dout, TensorView dq,
                              TensorView dk, TensorView dv) {
+  layer_ = layer;
   check_rows(q);
   require(options_.training, "attention was set up for evaluation: there is no memory for its backward");
   Ops& ops = device_.ops();
@@ -209,9 +225,12 @@ void RingAttention::backward(std::int64_t /*layer*/, ConstTensorView q, ConstTen
   Returns returns;
   for (std::size_t i = 0; i < backward_.steps.size(); ++i) {
     const RingBackwardStep& step = backward_.steps[i];
-    attend_backward(packed, backward_.local[i]);
+    attend_in_slice(packed, backward_.local[i]);
     add_returns(returns, step.steps_over, of_rings(dk), of_rings(dv));
-    compute.wait(arrivals[step.round]);
+    {
+      const auto span = note(SpanKind::wait, "wait for keys and values", step.round + 1, SpanSequences::of_rings);
+      compute.wait(arrivals[step.round]);
+    }
     const KeyValue keys(buffers_.arrivals.slice_rows(step.arrived.begin, step.arrived.count));
     const TensorView outbox = buffers_.outbox.slice_rows(step.outbox_begin, step.arrived.count);
     ops.fill_zero(compute, outbox);
@@ -220,13 +239,24 @@ void RingAttention::backward(std::int64_t /*layer*/, ConstTensorView q, ConstTen
     hop.v = keys.v;
     hop.dk = dkeys.k;
     hop.dv = dkeys.v;
-    attend_backward(hop, step.segments);
+    {
+      const auto span = note(SpanKind::compute, "ring attention backward", step.round + 1, SpanSequences::of_rings);
+      attend_backward(hop, step.segments);
+    }
     communication.wait(compute.record());
+    const auto span = note(SpanKind::communication, "gradients", step.round + 1, SpanSequences::of_rings);
     context_.exchange(communication, gradient_exchanges_[i]);
     returns.events.push_back(communication.record());
   }
-  attend_backward(packed, backward_.local.back());
+  attend_in_slice(packed, backward_.local.back());
   add_returns(returns, returns.events.size(), of_rings(dk), of_rings(dv));
+}
+
+/// Local sequences and own shards, both in packed rows.
+void RingAttention::attend_in_slice(const AttentionBackward& packed, const std::vector<AttentionSegment>& segments) {
+  if (segments.empty()) return;
+  const auto span = note(SpanKind::compute, "local attention backward", 0, SpanSequences::local);
+  attend_backward(packed, segments);
 }
 
 void RingAttention::attend_backward(AttentionBackward attention, const std::vector<AttentionSegment>& segments) {
@@ -239,8 +269,11 @@ void RingAttention::attend_backward(AttentionBackward attention, const std::vect
 /// layer.
 void RingAttention::add_returns(Returns& returns, std::size_t steps, TensorView dk, TensorView dv) {
   for (; returns.added < steps; ++returns.added) {
-    device_.compute_stream().wait(returns.events[returns.added]);
     const RingBackwardStep& step = backward_.steps[returns.added];
+    {
+      const auto span = note(SpanKind::wait, "wait for gradients", step.round + 1, SpanSequences::of_rings);
+      device_.compute_stream().wait(returns.events[returns.added]);
+    }
     if (step.own.count == 0) continue;
     const KeyValue gradients(buffers_.inbox.slice_rows(step.inbox_begin, step.own.count));
     device_.ops().add(device_.compute_stream(), gradients.k, dk.slice_rows(step.own.begin, step.own.count));

@@ -38,8 +38,8 @@ bool makes_weights_load(const std::string& name) {
 
 /// A file or folder that a run leaves in its output_dir beside the model.
 bool is_record_of_a_run(const std::string& name) {
-  return name == "args.json" || name == "metrics.jsonl" || name == "run.log" || checkpoint_step(name).has_value() ||
-         name.starts_with(temporary_prefix);
+  return name == "args.json" || name == "metrics.jsonl" || name == "run.log" || name == "trace.json" ||
+         checkpoint_step(name).has_value() || name.starts_with(temporary_prefix);
 }
 
 /// Throws when the run reads `input`, which `what` names, from where it writes.

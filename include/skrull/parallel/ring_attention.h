@@ -54,11 +54,13 @@ class RingAttention final : public MicroBatchAttention {
   template <class Take>
   static Buffers lay_out(const MicroBatchAttentionOptions& options, int ranks, const Take& take);
 
+  Timeline::Scope note(SpanKind kind, const char* name, std::size_t hop, SpanSequences sequences);
   void check_rows(ConstTensorView q) const;
   std::vector<Transfer> transfers(const std::vector<RowTransfer>& sends, const TensorView& from,
                                   const std::vector<RowTransfer>& receives, const TensorView& to) const;
   std::vector<Event> send_keys_and_values(ConstTensorView k, ConstTensorView v);
   void join_hops(const std::vector<Event>& arrivals, ConstTensorView q, TensorView sum, TensorView lse);
+  void attend_in_slice(const AttentionBackward& packed, const std::vector<AttentionSegment>& segments);
   void attend_backward(AttentionBackward attention, const std::vector<AttentionSegment>& segments);
   void add_returns(Returns& returns, std::size_t steps, TensorView dk, TensorView dv);
 
@@ -67,6 +69,7 @@ class RingAttention final : public MicroBatchAttention {
   Communicator& context_;
   std::vector<Buffer> memory_;
   Buffers buffers_;
+  std::int64_t layer_ = 0;  ///< of the call
   RingSchedule schedule_;
   RingBackwardOrder backward_;
   std::vector<std::vector<Transfer>> key_value_exchanges_;  ///< per round
