@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <thread>
 
 #include "skrull/core/file.h"
@@ -65,6 +66,28 @@ std::vector<std::string> launch(int ranks, std::vector<std::string> command) {
   return all;
 }
 
+/// Trains on so many ranks into "out", and once a few steps are done calls `before` with the process of rank 1 and
+/// kills it.
+test::CommandResult kill_rank_1(test::TrainingFixture& fixture, const Overrides& run, int ranks,
+                                const std::function<void(pid_t)>& before) {
+  const std::vector<std::string> command = {"bash", "-c",
+                                            "echo $$ > " + (fixture / "pid-").string() +
+                                                "$OMPI_COMM_WORLD_RANK; exec " + quoted({program}) +
+                                                quoted(fixture.arguments("train", "out", run))};
+  test::CommandResult result;
+  std::thread job([&] { result = test::run_command(launch(ranks, command)); });
+  for (int waited = 0; waited < 1000; ++waited) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    const fs::path metrics = fixture / "out" / "metrics.jsonl";
+    if (fs::exists(metrics) && fs::file_size(metrics) > 1000) break;
+  }
+  const pid_t victim = std::atoi(read_file(fixture / "pid-1").c_str());
+  before(victim);
+  CHECK(::kill(victim, SIGKILL) == 0);
+  job.join();
+  return result;
+}
+
 }  // namespace
 
 TEST_CASE("a full disk while saving is an error that names the file; a checkpoint before it stays", "[failed_run]") {
@@ -122,23 +145,28 @@ TEST_CASE("a rank that is killed in the middle of training takes all with it", "
   test::TrainingFixture fixture;
   Overrides run = options(fixture);
   run.emplace_back("max_steps=100000000");
-  std::vector<std::string> command = {"bash", "-c",
-                                      "echo $$ > " + (fixture / "pid-").string() + "$OMPI_COMM_WORLD_RANK; exec " +
-                                          quoted({program}) + quoted(fixture.arguments("train", "out", run))};
-  test::CommandResult result;
-  std::thread job([&] { result = test::run_command(launch(2, command)); });
-  for (int waited = 0; waited < 1000; ++waited) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    const fs::path metrics = fixture / "out" / "metrics.jsonl";
-    if (fs::exists(metrics) && fs::file_size(metrics) > 1000) break;
-  }
-  const pid_t victim = std::atoi(read_file(fixture / "pid-1").c_str());
-  CHECK(::kill(victim, SIGKILL) == 0);
-  job.join();
+  const auto result = kill_rank_1(fixture, run, 2, [](pid_t) {});
   INFO(result.errors);
   CHECK(result.exit_code == 128 + 9);
   CHECK(result.output.empty());
   CHECK(fixture.metrics("out").steps.size() > 1);
+  CHECK_FALSE(holds_a_model(fixture / "out"));
+}
+
+TEST_CASE("a rank that is killed while others wait for its keys and values takes all with it", "[failed_run]") {
+  test::TrainingFixture fixture;
+  const auto rows = fixture.write("rows.jsonl", test::random_rows(52, 6, 200, 97));
+  const Overrides run = {"dataset=" + rows.string(), "max_steps=100000000", "context_parallel_size=3",
+                         "scheduler.policy=deepspeed"};
+  const auto result = kill_rank_1(fixture, run, 3, [](pid_t victim) {
+    // Stopped, it leaves the others in the hop that they are in, or in the next one.
+    CHECK(::kill(victim, SIGSTOP) == 0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  });
+  INFO(result.errors);
+  CHECK(result.exit_code == 128 + 9);
+  CHECK(test::contains(result.errors, "signal 9"));
+  CHECK(result.output.empty());
   CHECK_FALSE(holds_a_model(fixture / "out"));
 }
 
