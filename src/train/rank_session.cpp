@@ -12,16 +12,22 @@ CpuShare share_of_cores(const TrainConfig& config, const MpiSession& session) {
   return spread_over_cores(session.local_rank(), session.local_size());
 }
 
+MessageLimits limits_of(const TrainConfig& config) {
+  MessageLimits limits;
+  limits.timeout_seconds = static_cast<double>(config.timeout_seconds);
+  return limits;
+}
+
 /// A device that can't be had fails on all ranks together.
 std::unique_ptr<Device> make_device(const TrainConfig& config, const MpiSession& session, int threads) {
-  const auto world = session.world();
+  const auto world = session.world(limits_of(config));
   return ControlChannel(*world).run_together(
       [&] { return uses_cuda(config) ? make_cuda_device(session.local_rank()) : make_cpu_device(threads); });
 }
 
 /// A config that this version can't train by fails on all ranks together.
 RankGrid make_grid(const TrainConfig& config, const MpiSession& session) {
-  const auto world = session.world();
+  const auto world = session.world(limits_of(config));
   return ControlChannel(*world).run_together([&] {
     check_trainable_schedule(config);
     return make_rank_grid(session.size(), session.rank(), static_cast<int>(config.context_parallel_size));
@@ -43,7 +49,7 @@ RankSession::RankSession(const TrainConfig& config, const MpiSession& session)
         cpu_share_ = std::move(share.description);
         return make_device(config, session, share.threads);
       }()),
-      world_(session.world()),
+      world_(session.world(limits_of(config))),
       context_(world_->split(grid_.data_rank, grid_.context_rank)),
       control_(*world_, device_->communication_stream()) {}
 

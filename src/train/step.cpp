@@ -11,19 +11,22 @@ double clip_coefficient(double norm, double max_norm) {
 }
 
 StepOutcome run_step(const StepBatches& batches, const TrainConfig& config, double learning_rate, Transformer& model,
-                     TrainableParameters& parameters, MicroBatchAttention& attention, ControlChannel& control) {
+                     TrainableParameters& parameters, MicroBatchAttention& attention, ControlChannel& control,
+                     const std::function<bool()>& stop_agreed) {
+  StepOutcome outcome;
   parameters.begin_step(batches.micro_batch_count());
   double loss = 0;
   for (std::int64_t i = 0; i < batches.micro_batch_count(); ++i) {
-    const MicroBatch batch = batches.micro_batch(i);
+    // An abandoned step still goes through its collectives, and then updates nothing.
+    outcome.stopped = outcome.stopped || (i > 0 && stop_agreed && stop_agreed());
+    const MicroBatch batch = outcome.stopped ? MicroBatch() : batches.micro_batch(i);
     attention.begin(batch);
     loss += model.forward_backward(batch, parameters, attention, parameters).weighted_loss;
   }
   parameters.finish_gradients();
-  StepOutcome outcome;
   outcome.loss = control.sum(loss);
   outcome.grad_norm = parameters.gradient_norm();
-  outcome.updated = std::isfinite(outcome.loss) && std::isfinite(outcome.grad_norm);
+  outcome.updated = !outcome.stopped && std::isfinite(outcome.loss) && std::isfinite(outcome.grad_norm);
   if (!outcome.updated) return outcome;
   const AdamWSettings settings{learning_rate, config.adam_beta1, config.adam_beta2, config.adam_epsilon,
                                config.weight_decay};

@@ -1,6 +1,8 @@
 #pragma once
 // One optimizer step: micro-batches, summed gradients, clipping, update.
 
+#include <functional>
+
 #include "skrull/comm/communicator.h"
 #include "skrull/config/train_config.h"
 #include "skrull/data/loader.h"
@@ -13,7 +15,8 @@ namespace skrull {
 struct StepOutcome {
   double loss = 0;       ///< of the global batch, summed over all ranks
   double grad_norm = 0;  ///< after the reduction, before clipping
-  bool updated = false;  ///< false: loss or norm was not finite; parameters and optimizer state are unchanged
+  bool updated = false;  ///< false: loss or norm was not finite, or stopped; parameters and moments are unchanged
+  bool stopped = false;  ///< abandoned in the middle
 };
 
 /// Factor on the gradients: min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; 1 when max_norm is 0
@@ -21,8 +24,10 @@ struct StepOutcome {
 double clip_coefficient(double norm, double max_norm);
 
 /// Forward, backward and update of one global batch at this learning rate. Collective: every rank calls it with its own
-/// share of the same batch.
+/// share of the same batch. `stop_agreed`, where given, is asked on all ranks between micro-batches: from where it says
+/// true the rest of them are empty.
 StepOutcome run_step(const StepBatches& batches, const TrainConfig& config, double learning_rate, Transformer& model,
-                     TrainableParameters& parameters, MicroBatchAttention& attention, ControlChannel& control);
+                     TrainableParameters& parameters, MicroBatchAttention& attention, ControlChannel& control,
+                     const std::function<bool()>& stop_agreed = {});
 
 }  // namespace skrull
