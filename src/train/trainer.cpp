@@ -294,7 +294,7 @@ std::optional<StepMetrics> TrainingRun::run_one_step(std::int64_t step) {
   metrics.learning_rate = learning_rate_at(learning_rates_, step - 1);
   trace_->begin_step(step);
   const StepOutcome outcome = run_step(batches, config_, metrics.learning_rate, *model_, model_state_->parameters(),
-                                       *attention_, rank_, [this] { return stop_.agreed(); });
+                                       *attention_, rank_.device(), control_, [this] { return stop_.agreed(); });
   if (outcome.stopped) return std::nullopt;
   trace_->end_step(step, outcome.spans, batches);
   metrics.loss = outcome.loss;

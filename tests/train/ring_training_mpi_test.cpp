@@ -110,7 +110,7 @@ class Training {
     const int cp = layout_.context_parallel;
     const StepBatches batches(*data_.store, data_.batch, plan, world_->rank() / cp, world_->rank() % cp);
     const StepOutcome outcome =
-        run_step(batches, data_.config, learning_rate, model_, *parameters_, *attention_, control_);
+        run_step(batches, data_.config, learning_rate, model_, *parameters_, *attention_, *device_, control_);
     return {outcome.loss, outcome.grad_norm, gradients()};
   }
 

@@ -173,6 +173,7 @@ TrainingFixture::TrainingFixture() {
 }
 
 fs::path TrainingFixture::write(const std::string& name, const std::string& content) {
+  fs::create_directories((folder_ / name).parent_path());
   std::ofstream(folder_ / name, std::ios::binary) << content;
   return folder_ / name;
 }

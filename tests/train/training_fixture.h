@@ -72,7 +72,7 @@ class TrainingFixture {
  public:
   TrainingFixture();
 
-  /// Writes a data file; its path.
+  /// Writes a file, `name` may lead into a folder; its path.
   std::filesystem::path write(const std::string& name, const std::string& content);
   std::filesystem::path write(const std::string& name, const std::vector<TokenRow>& rows);
 

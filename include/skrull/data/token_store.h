@@ -21,7 +21,7 @@ struct TokenStoreRequest {
   std::filesystem::path cache_folder;  ///< made when missing
   std::int64_t threads = 0;            ///< 0: one per core
   /// Asked between groups of rows: true ends the work with Stopped. May be empty.
-  std::function<bool()> stop_wanted;
+  std::function<bool()> stop_wanted{};
 };
 
 /// Tokenizes the files into `<cache_folder>/tokens-<key>.bin`, on several threads, or finds the file there from an
