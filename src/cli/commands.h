@@ -26,6 +26,8 @@ int evaluate(const Arguments& arguments);
 int generate(const Arguments& arguments);
 int plan(const Arguments& arguments);
 int profile(const Arguments& arguments);
+int inspect(const Arguments& arguments);
+int export_model(const Arguments& arguments);
 int tokenize(const Arguments& arguments);
 int render(const Arguments& arguments);
 int config(const Arguments& arguments);

@@ -94,24 +94,28 @@ std::vector<Option> data_options() {
        .group = group,
        .value = bound(ValidationSizeCodec(), &C::val_size),
        .help = "Rows to split off `dataset` for evaluation, chosen by `seed`: a fraction of the rows, or their number",
-       .known_elsewhere = {"val_set_size", "split_dataset_ratio", "validation_split"}},
+       .known_elsewhere = {"val_set_size", "split_dataset_ratio", "validation_split"},
+       .fixed_on_resume = true},
       {.name = "cutoff_len",
        .group = group,
        .value = bound(Integer(at_least<std::int64_t>(2)), &C::cutoff_len),
        .help = "Longest sequence to train on; `overlength` says what happens to longer rows",
        .unit = "tokens",
        .aliases = {"max_length"},
-       .known_elsewhere = {"sequence_len", "seq_length", "max_seq_length", "max_seq_len", "model_max_length"}},
+       .known_elsewhere = {"sequence_len", "seq_length", "max_seq_length", "max_seq_len", "model_max_length"},
+       .fixed_on_resume = true},
       {.name = "overlength",
        .group = group,
        .value = bound(OneOf<OverlengthPolicy>(), &C::overlength),
        .help = "What to do with a row of more than `cutoff_len` tokens",
-       .known_elsewhere = {"truncation_strategy", "excess_length_strategy"}},
+       .known_elsewhere = {"truncation_strategy", "excess_length_strategy"},
+       .fixed_on_resume = true},
       {.name = "data_order",
        .group = group,
        .value = bound(OneOf<DataOrder>(), &C::data_order),
        .help = "The order of the rows, a pure function of `seed` and the epoch",
-       .known_elsewhere = {"group_by_length", "shuffle", "disable_shuffling"}},
+       .known_elsewhere = {"group_by_length", "shuffle", "disable_shuffling"},
+       .fixed_on_resume = true},
       {.name = "preprocessing_num_workers",
        .group = group,
        .value = bound(Integer(count), &C::preprocessing_num_workers),
@@ -238,7 +242,8 @@ std::vector<Option> run_length_options() {
        .group = group,
        .value = bound(Integer(count), &C::seed),
        .help = "Seed of everything random: the order of the data, the evaluation split, fresh weights",
-       .known_elsewhere = {"data_seed", "random_seed"}},
+       .known_elsewhere = {"data_seed", "random_seed"},
+       .fixed_on_resume = true},
   };
 }
 
@@ -311,7 +316,8 @@ std::vector<Option> optimizer_options() {
        .group = group,
        .value = bound(OneOf<LossReduction>(), &C::loss_reduction),
        .help = "What the loss of a step is the mean of; the same for any number of ranks and micro-batches",
-       .known_elsewhere = {"calculate_per_token_loss", "average_tokens_across_devices"}},
+       .known_elsewhere = {"calculate_per_token_loss", "average_tokens_across_devices"},
+       .fixed_on_resume = true},
       {.name = "max_skipped_steps",
        .group = group,
        .value = bound(Integer(positive), &C::max_skipped_steps),
@@ -364,6 +370,14 @@ std::vector<Option> compute_options() {
        .group = group,
        .value = bound(OneOf<EmulatedClock>(), &C::emulated_network, &EmulatedNetworkConfig::clock),
        .help = "How the emulated network keeps time"},
+      {.name = "timeout_seconds",
+       .group = group,
+       .value = bound(Integer(count), &C::timeout_seconds),
+       .help = "How long a rank waits for another one before the run ends, naming the rank that did not come, the "
+               "operation and the step; 0: for ever. Must be longer than saving the model takes",
+       .unit = "seconds",
+       .aliases = {"ddp_timeout"},
+       .known_elsewhere = {"distributed_timeout_minutes", "dist_timeout", "nccl_timeout"}},
   };
 }
 
@@ -406,6 +420,11 @@ std::vector<Option> output_options() {
        .help = "How many checkpoints to keep, the newest; 0: all",
        .unit = "checkpoints",
        .known_elsewhere = {"keep_latest_k"}},
+      {.name = "save_only_model",
+       .group = group,
+       .value = bound(BooleanCodec(), &C::save_only_model),
+       .help = "Checkpoints of `save_steps` hold the model alone: smaller, but training can't continue from them. A "
+               "run that is stopped by a signal saves everything all the same"},
       {.name = "save_dtype",
        .group = group,
        .value = bound(OptionalCodec(OneOf<DType>(compute_dtypes), "auto"), &C::save_dtype),
@@ -419,7 +438,7 @@ std::vector<Option> output_options() {
       {.name = "trace_first_step",
        .group = group,
        .value = bound(Integer(positive), &C::trace_first_step),
-       .help = "First step to trace; in a shorter run the last one",
+       .help = "First step to trace, counted from where the run starts or continues; in a shorter run the last one",
        .unit = "steps",
        .known_elsewhere = {"profile_step_start"}},
       {.name = "trace_steps",
@@ -427,6 +446,14 @@ std::vector<Option> output_options() {
        .value = bound(Integer(positive), &C::trace_steps),
        .help = "How many steps to trace",
        .unit = "steps"},
+      {.name = "resume_from_checkpoint",
+       .group = group,
+       .value = bound(ResumeCodec(), &C::resume_from_checkpoint),
+       .help = "Where to continue. `auto`: at the newest valid checkpoint in `output_dir`, and from the start when "
+               "there is none; nothing to do when the run there is finished. A path: at that checkpoint, or at the "
+               "newest valid one of that run; an error when there is none",
+       .default_note = "none",
+       .known_elsewhere = {"resume", "load_step", "auto_resume_from_checkpoints", "resume_training"}},
   };
 }
 

@@ -14,9 +14,15 @@ CpuShare share_of_cores(const TrainConfig& config, const MpiSession& session) {
   return spread_over_cores(session.local_rank(), session.local_size());
 }
 
+MessageLimits limits_of(const TrainConfig& config) {
+  MessageLimits limits;
+  limits.timeout_seconds = static_cast<double>(config.timeout_seconds);
+  return limits;
+}
+
 /// A device that can't be had fails on all ranks together.
 std::unique_ptr<Device> make_device(const TrainConfig& config, const MpiSession& session, int threads) {
-  const auto world = session.world();
+  const auto world = session.world(limits_of(config));
   return ControlChannel(*world).run_together([&] {
     const bool emulated = config.emulated_network.enabled();
     if (uses_cuda(config)) {
@@ -31,7 +37,7 @@ std::unique_ptr<Device> make_device(const TrainConfig& config, const MpiSession&
 }
 
 std::unique_ptr<Communicator> make_world(const TrainConfig& config, const MpiSession& session) {
-  auto world = session.world();
+  auto world = session.world(limits_of(config));
   if (!config.emulated_network.enabled()) return world;
   const LinkRate link{config.emulated_network.bytes_per_s, config.emulated_network.latency_s};
   return make_emulated_communicator(std::move(world), {link, link, 1});
@@ -39,7 +45,7 @@ std::unique_ptr<Communicator> make_world(const TrainConfig& config, const MpiSes
 
 /// A config that this version can't train by fails on all ranks together.
 RankGrid make_grid(const TrainConfig& config, const MpiSession& session) {
-  const auto world = session.world();
+  const auto world = session.world(limits_of(config));
   return ControlChannel(*world).run_together([&] {
     check_trainable_schedule(config);
     return make_rank_grid(session.size(), session.rank(), static_cast<int>(config.context_parallel_size));

@@ -21,7 +21,8 @@ double clip_coefficient(double norm, double max_norm) {
 }
 
 StepOutcome run_step(const StepBatches& batches, const TrainConfig& config, double learning_rate, Transformer& model,
-                     TrainableParameters& parameters, MicroBatchAttention& attention, RankSession& rank) {
+                     TrainableParameters& parameters, MicroBatchAttention& attention, RankSession& rank,
+                     const std::function<bool()>& stop_agreed) {
   Stream& compute = rank.device().compute_stream();
   Timeline& timeline = rank.device().timeline();
   timeline.take();
@@ -31,7 +32,9 @@ StepOutcome run_step(const StepBatches& batches, const TrainConfig& config, doub
   std::vector<std::pair<Event, Event>> micro_batches;
   parameters.begin_step(batches.micro_batch_count());
   for (std::int64_t i = 0; i < batches.micro_batch_count(); ++i) {
-    const MicroBatch batch = batches.micro_batch(i);
+    // An abandoned step still goes through its collectives, and then updates nothing.
+    outcome.stopped = outcome.stopped || (i > 0 && stop_agreed && stop_agreed());
+    const MicroBatch batch = outcome.stopped ? MicroBatch() : batches.micro_batch(i);
     timeline.set_micro_batch(i);
     const auto span = timeline.scope(SpanKind::compute, compute, {"micro-batch"});
     Event start = compute.record();
@@ -43,7 +46,7 @@ StepOutcome run_step(const StepBatches& batches, const TrainConfig& config, doub
   parameters.finish_gradients();
   outcome.loss = rank.control().sum(loss);
   outcome.grad_norm = parameters.gradient_norm();
-  outcome.updated = std::isfinite(outcome.loss) && std::isfinite(outcome.grad_norm);
+  outcome.updated = !outcome.stopped && std::isfinite(outcome.loss) && std::isfinite(outcome.grad_norm);
   if (outcome.updated) {
     const auto span = timeline.scope(SpanKind::compute, compute, {"update"});
     const AdamWSettings settings{learning_rate, config.adam_beta1, config.adam_beta2, config.adam_epsilon,

@@ -83,10 +83,11 @@ void append(std::string& events, const OrderedJson& event) {
 
 }  // namespace
 
-StepTrace::StepTrace(const TrainConfig& config, std::filesystem::path file, std::int64_t steps, RankSession& rank)
+StepTrace::StepTrace(const TrainConfig& config, std::filesystem::path file, std::int64_t done, std::int64_t steps,
+                     RankSession& rank)
     : file_(std::move(file)), rank_(rank) {
   if (config.trace) {
-    first_step_ = std::min(config.trace_first_step, steps);
+    first_step_ = std::min(done + config.trace_first_step, steps);
     end_step_ = std::min(first_step_ + config.trace_steps, steps + 1);
     const RankGrid& grid = rank.grid();
     append(events_, name_event(grid.rank(), "process_name", compute_thread,

@@ -92,8 +92,8 @@ test::CommandResult kill_rank_1(test::TrainingFixture& fixture, const Overrides&
 
 TEST_CASE("a full disk while saving is an error that names the file; a checkpoint before it stays", "[failed_run]") {
   test::TrainingFixture fixture;
-  // The model takes 84 kB: one checkpoint fits, the next does not.
-  const SmallDisk disk(fixture / "disk", "size=160k");
+  // The model takes 84 kB, the moments twice that: a checkpoint fits, the model beside it does not.
+  const SmallDisk disk(fixture / "disk", "size=320k");
   if (!disk.mounted()) return;
   for (const int ranks : {0, 2}) {
     Overrides run = options(fixture);

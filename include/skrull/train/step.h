@@ -1,6 +1,7 @@
 #pragma once
 // One optimizer step: micro-batches, summed gradients, clipping, update.
 
+#include <functional>
 #include <vector>
 
 #include "skrull/config/train_config.h"
@@ -24,7 +25,8 @@ struct StepTimes {
 struct StepOutcome {
   double loss = 0;       ///< of the global batch, summed over all ranks
   double grad_norm = 0;  ///< after the reduction, before clipping
-  bool updated = false;  ///< false: loss or norm was not finite; parameters and optimizer state are unchanged
+  bool updated = false;  ///< false: loss or norm was not finite, or stopped; parameters and moments are unchanged
+  bool stopped = false;  ///< abandoned in the middle
   StepTimes times;
   std::vector<TimelineSpan> spans;  ///< as the timeline's detail says; the times need communication and waits
 };
@@ -34,8 +36,10 @@ struct StepOutcome {
 double clip_coefficient(double norm, double max_norm);
 
 /// Forward, backward and update of one global batch at this learning rate. Collective: every rank calls it with its own
-/// share of the same batch. Spans that the device's timeline held before are dropped.
+/// share of the same batch. Spans that the device's timeline held before are dropped. `stop_agreed`, where given, is
+/// asked on all ranks between micro-batches: from where it says true the rest of them are empty.
 StepOutcome run_step(const StepBatches& batches, const TrainConfig& config, double learning_rate, Transformer& model,
-                     TrainableParameters& parameters, MicroBatchAttention& attention, RankSession& rank);
+                     TrainableParameters& parameters, MicroBatchAttention& attention, RankSession& rank,
+                     const std::function<bool()>& stop_agreed = {});
 
 }  // namespace skrull

@@ -21,8 +21,9 @@ namespace skrull {
 /// rank's own.
 class StepTrace {
  public:
-  /// `steps` of the run, from 1. `rank` must outlive this.
-  StepTrace(const TrainConfig& config, std::filesystem::path file, std::int64_t steps, RankSession& rank);
+  /// Steps count from 1; `done` of the run's `steps` were done before this start of it. `rank` must outlive this.
+  StepTrace(const TrainConfig& config, std::filesystem::path file, std::int64_t done, std::int64_t steps,
+            RankSession& rank);
 
   void begin_step(std::int64_t step);
   /// Collective. Writes the file after the last traced step; that it can't be written is a warning: telemetry never
