@@ -33,5 +33,7 @@ int render(const Arguments& arguments);
 int config(const Arguments& arguments);
 int bench(const Arguments& arguments);
 int bench_schedule(const Arguments& arguments);  ///< skrull bench schedule
+int bench_policies(const Arguments& arguments);  ///< skrull bench policies, under mpirun
+int bench_ring(const Arguments& arguments);      ///< skrull bench ring, under mpirun
 
 }  // namespace skrull::cli

@@ -24,19 +24,6 @@ struct StoppedTogether final : Stopped, FailedTogether {
 /// Between two meetings of run_on_root().
 constexpr std::chrono::milliseconds meeting_interval{20};
 
-class CallerStream final : public Stream {
- public:
-  Event record() override { return {}; }
-  void wait(const Event& event) override { event.synchronize(); }
-  void synchronize() override {}
-  void enqueue(std::function<void()> task) override { task(); }
-};
-
-Stream& caller_stream() {
-  static CallerStream stream;
-  return stream;
-}
-
 template <class T>
 TensorView view_of(T& value) {
   return {&value, dtype_of<T>, 1, 1};
@@ -61,6 +48,11 @@ double ControlChannel::sum(double value) {
   communicator_.all_reduce_sum(stream_, view_of(value));
   finish(stream_);
   return value;
+}
+
+void ControlChannel::sum(std::span<double> values) {
+  communicator_.all_reduce_sum(stream_, {values.data(), DType::float64, 1, static_cast<std::int64_t>(values.size())});
+  finish(stream_);
 }
 
 std::int64_t ControlChannel::max(std::int64_t value) {

@@ -125,12 +125,17 @@ void ReplicatedParameters::ready(int block) {
   if (!ledger_.ready(block)) return;
   Stream& communication = device_.communication_stream();
   communication.wait(device_.compute_stream().record());
+  const auto span =
+      device_.timeline().scope(SpanKind::communication, communication, {"sum gradients", table_.layer_of(block)});
   communicator_.all_reduce_sum(communication, view(at(block).gradient, block));
 }
 
 void ReplicatedParameters::finish_gradients() {
   ledger_.finish_gradients();
-  device_.compute_stream().wait(device_.communication_stream().record());
+  Stream& compute = device_.compute_stream();
+  const Event summed = device_.communication_stream().record();
+  const auto span = device_.timeline().scope(SpanKind::wait, compute, {"wait for gradients"});
+  compute.wait(summed);
 }
 
 // Each rank takes the squares of the part that it would own under any kind of sharding, so that the norm, and with it

@@ -6,6 +6,7 @@
 
 #include "random_batch.h"
 #include "skrull/comm/communicator.h"
+#include "skrull/core/median.h"
 #include "skrull/core/stopwatch.h"
 #include "skrull/model/model_io.h"
 #include "skrull/model/transformer.h"
@@ -16,11 +17,6 @@
 
 namespace skrull {
 namespace {
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 /// Half of the tokens, half of the rest, ... down to single tokens.
 std::vector<std::int64_t> mixed_lengths(std::int64_t tokens) {

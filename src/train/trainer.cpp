@@ -1,5 +1,6 @@
 #include "skrull/train/trainer.h"
 
+#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -26,6 +27,7 @@
 #include "skrull/train/scheduling.h"
 #include "skrull/train/step.h"
 #include "skrull/train/step_planner.h"
+#include "skrull/train/step_trace.h"
 #include "skrull/train/stop_request.h"
 #include "skrull/train/trainer_state.h"
 
@@ -47,6 +49,7 @@ class TrainingRun {
   void report_start();
   bool finish_without_work();
   std::optional<StepMetrics> run_one_step(std::int64_t step);
+  void add_times(const StepTimes& times, StepMetrics& metrics);
   void count_skipped(const StepMetrics& metrics);
   void evaluate_after(std::int64_t step);
   void save_checkpoint(const TrainerState& state, CheckpointSaver::Content content);
@@ -75,7 +78,8 @@ class TrainingRun {
   std::unique_ptr<MicroBatchAttention> attention_;
   std::unique_ptr<CheckpointSaver> saver_;
   std::unique_ptr<MetricsFile> metrics_file_;  ///< rank 0
-  double peak_flops_ = 0;                      ///< of all ranks together
+  std::optional<StepTrace> trace_;
+  double peak_flops_ = 0;  ///< of all ranks together
   EndOfTurn end_of_turn_;
 
   Stopwatch loop_watch_;
@@ -145,6 +149,8 @@ void TrainingRun::plan_steps(std::int64_t tokens_in_memory) {
   steps_per_epoch_ = steps_per_epoch(data_.train.size(), global_batch_size);
   summary_.steps = total_steps(steps_per_epoch_, config_.num_train_epochs, config_.max_steps);
   settle_resume();
+  trace_.emplace(config_, folder_.trace_file(), saved_state() != nullptr ? saved_state()->step : 0, summary_.steps,
+                 rank_);
   planner_ = std::make_unique<StepPlanner>(data_.train, loader_options_, summary_.steps, control_);
   learning_rates_ = plan_learning_rate(config_, summary_.steps);
 }
@@ -280,15 +286,17 @@ bool TrainingRun::finish_without_work() {
 
 /// Nothing when the step was abandoned because the run is to stop.
 std::optional<StepMetrics> TrainingRun::run_one_step(std::int64_t step) {
-  const Stopwatch watch;
-  const StepBatches batches = planner_->step(step - 1);
+  const PlannedStep planned = planner_->step(step - 1);
+  const StepBatches& batches = planned.batches;
   StepMetrics metrics;
   metrics.step = step;
   metrics.epoch = epochs_after(step);
   metrics.learning_rate = learning_rate_at(learning_rates_, step - 1);
+  trace_->begin_step(step);
   const StepOutcome outcome = run_step(batches, config_, metrics.learning_rate, *model_, model_state_->parameters(),
-                                       *attention_, control_, [this] { return stop_.agreed(); });
+                                       *attention_, rank_, [this] { return stop_.agreed(); });
   if (outcome.stopped) return std::nullopt;
+  trace_->end_step(step, outcome.spans, batches);
   metrics.loss = outcome.loss;
   metrics.grad_norm = outcome.grad_norm;
   metrics.skipped = !outcome.updated;
@@ -296,8 +304,14 @@ std::optional<StepMetrics> TrainingRun::run_one_step(std::int64_t step) {
   metrics.skipped_steps = summary_.skipped_steps;
   metrics.tokens = batches.batch().tokens;
   metrics.trained_tokens = batches.batch().supervised;
+  metrics.ring_tokens = tokens_in_rings(batches.plan());
+  metrics.local_tokens = metrics.tokens - metrics.ring_tokens;
   metrics.peak_memory_bytes = control_.max(peak_process_memory());
-  metrics.step_seconds = watch.seconds();
+  metrics.predicted_step_seconds = planned.predicted_seconds;
+  metrics.schedule_seconds = planned.scheduling_seconds;
+  metrics.schedule_wait_seconds = planned.waited_seconds;
+  metrics.step_seconds = planned.waited_seconds + outcome.times.step;
+  add_times(outcome.times, metrics);
   metrics.tokens_per_second = static_cast<double>(metrics.tokens) / metrics.step_seconds;
   metrics.trained_tokens_per_second = static_cast<double>(metrics.trained_tokens) / metrics.step_seconds;
   metrics.mfu = model_state_->config().training_flops(batches.batch().lengths) / metrics.step_seconds / peak_flops_;
@@ -306,6 +320,16 @@ std::optional<StepMetrics> TrainingRun::run_one_step(std::int64_t step) {
   summary_.tokens += metrics.tokens;
   if (outcome.updated) summary_.final_loss = outcome.loss;
   return metrics;
+}
+
+void TrainingRun::add_times(const StepTimes& times, StepMetrics& metrics) {
+  std::array sums{times.compute, times.communication, times.exposed};
+  control_.sum(sums);
+  const double ranks = control_.size();
+  const double most = control_.max(times.compute);
+  metrics.imbalance = sums[0] > 0 ? most / (sums[0] / ranks) : 1.0;
+  metrics.comm_seconds = sums[1] / ranks;
+  metrics.comm_exposed_seconds = sums[2] / ranks;
 }
 
 /// Ends the run when too many steps in a row could not update the parameters.

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <thread>
 
 #include "skrull/core/file.h"
 #include "support/catch.h"
@@ -170,6 +171,25 @@ TEST_CASE("a rank that hangs ends all after timeout_seconds, with its number, th
            test::contains(result.errors, fmt::format(" (step {}): ", last + 1))));
     CHECK(test::contains(result.errors, hanging == 0 ? "arrived: 1, 2" : "arrived: 0, 1"));
   }
+}
+
+TEST_CASE("a rank that is killed while others wait for its keys and values takes all with it", "[failed_run]") {
+  test::TrainingFixture fixture;
+  const auto rows = fixture.write("rows.jsonl", test::random_rows(52, 6, 200, 97));
+  const Overrides run = {"dataset=" + rows.string(), "max_steps=100000000", "context_parallel_size=3",
+                         "scheduler.policy=deepspeed"};
+  test::LaunchedRun job(fixture / "", 3, fixture.arguments("train", "out", run));
+  test::wait_until([&] { return test::is_training(fixture / "out"); });
+  // Stopped, it leaves the others in the hop that they are in, or in the next one.
+  job.send(1, SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  job.send(1, SIGKILL);
+  const test::CommandResult& result = job.wait();
+  INFO(result.errors);
+  CHECK(result.exit_code == 128 + 9);
+  CHECK(test::contains(result.errors, "signal 9"));
+  CHECK(result.output.empty());
+  CHECK_FALSE(holds_a_model(fixture / "out"));
 }
 
 TEST_CASE("one rank that can't start ends all with its reason", "[failed_run]") {

@@ -146,7 +146,8 @@ std::string MetricsRows::without_measurements() const {
   for (const std::vector<Json>* rows : {&steps, &evaluations}) {
     for (Json row : *rows) {
       for (const char* field : {"tokens_per_second", "trained_tokens_per_second", "step_seconds", "mfu",
-                                "peak_memory_bytes", "eta_seconds", "eval_seconds"}) {
+                                "peak_memory_bytes", "eta_seconds", "eval_seconds", "schedule_seconds",
+                                "schedule_wait_seconds", "comm_seconds", "comm_exposed_seconds", "imbalance"}) {
         row.erase(field);
       }
       text += row.dump() + "\n";

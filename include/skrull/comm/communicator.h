@@ -84,6 +84,8 @@ class ControlChannel {
   double sum(double value);
   std::int64_t max(std::int64_t value);
   double max(double value);
+  /// Each value's sum, in place.
+  void sum(std::span<double> values);
   /// Root's text on every rank.
   std::string broadcast(const std::string& text, int root = 0);
   /// The texts of all ranks, in rank order, on every rank.

@@ -32,6 +32,7 @@ class RunFolder {
 
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path metrics_file() const { return path_ / "metrics.jsonl"; }
+  std::filesystem::path trace_file() const { return path_ / "trace.json"; }
   std::filesystem::path log_file() const { return path_ / "run.log"; }
   /// Token caches: $SKRULL_CACHE when set, else output_dir/cache, else (no output_dir, as for eval) the user's folder
   /// among the system's temporary files.
