@@ -19,7 +19,7 @@ start() {
   rm -f "$work"/pid-*
   scripts/mpirun.sh -np "$ranks" bash -c "echo \$\$ >$work/pid-\$OMPI_COMM_WORLD_RANK; exec $program train \"\$@\"" train \
     model_name_or_path=tests/data/model/tied_mha_d16 dataset="$work/rows.jsonl" output_dir="$work/$1" \
-    save_dtype=bfloat16 global_batch_size=6 num_train_epochs=16 learning_rate=0.002 val_size=6 eval_steps=5 save_steps=2 \
+    save_dtype=bfloat16 global_batch_size=6 num_train_epochs=24 learning_rate=0.002 val_size=6 eval_steps=5 save_steps=2 \
     save_total_limit=2 resume_from_checkpoint=auto >"$work/out" 2>"$work/log" &
   job=$!
 }

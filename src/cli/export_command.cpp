@@ -57,6 +57,7 @@ std::optional<DType> parse_dtype(const std::string& name) {
 /// Masters are read where the checkpoint has them: float32 is then exact.
 std::vector<std::vector<float>> read_blocks(const fs::path& folder, const ParameterTable& table, bool has_optimizer) {
   std::vector<std::vector<float>> blocks;
+  blocks.reserve(static_cast<std::size_t>(table.block_count()));
   for (int block = 0; block < table.block_count(); ++block) {
     blocks.emplace_back(static_cast<std::size_t>(table.block_elements(block)));
   }
