@@ -1,6 +1,7 @@
 // skrull bench: how fast this machine trains, as ratios measured side by side.
 
 #include <cstdio>
+#include <map>
 #include <optional>
 
 #include "cli_parse.h"
@@ -115,15 +116,17 @@ OrderedJson ops_result(Device& device, const BenchArguments& arguments, const Be
 }  // namespace
 
 int bench(const Arguments& arguments) {
-  if (!arguments.empty() && arguments.front() == "schedule") {
-    return bench_schedule({arguments.begin() + 1, arguments.end()});
+  using Command = int (*)(const Arguments&);
+  const std::map<std::string, Command> with_own_options = {
+      {"schedule", bench_schedule}, {"ring", bench_ring}, {"policies", bench_policies}, {"zero", bench_zero}};
+  if (!arguments.empty() && with_own_options.contains(arguments.front())) {
+    return with_own_options.at(arguments.front())({arguments.begin() + 1, arguments.end()});
   }
-  if (!arguments.empty() && arguments.front() == "zero") return bench_zero({arguments.begin() + 1, arguments.end()});
   CLI::App app(
-      "Measures this machine: a whole training step, attention, or every operation, beside its matrix products.\nOr "
-      "`skrull bench schedule`: the scheduling policies; `skrull bench zero`: sharded training state (both have "
-      "options "
-      "of their own).",
+      "Measures this machine: a whole training step, attention, or every operation, beside its matrix products.\n"
+      "Or, with options of their own, `skrull bench schedule`: the policies' plans; `skrull bench policies`: the "
+      "policies in training, on an emulated network; `skrull bench ring`: ring attention on one; `skrull bench zero`: "
+      "sharded training state.",
       "skrull bench");
   BenchArguments parsed;
   app.option_defaults()->always_capture_default();

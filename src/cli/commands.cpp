@@ -26,6 +26,8 @@ const std::vector<Command>& commands() {
       {"train", "fine-tune a model on chat data", train},
       {"eval", "loss and perplexity of a model on a data set", evaluate},
       {"generate", "continue a prompt or answer a conversation", generate},
+      {"inspect", "check a checkpoint and say what it holds", inspect},
+      {"export", "a checkpoint to a plain Hugging Face folder", export_model},
       {"plan", "the schedule, memory and speed a cluster would have, without it", plan},
       {"profile", "measure this machine into a hardware profile that schedules are made by", profile},
       {"tokenize", "text to token ids, line by line", tokenize},

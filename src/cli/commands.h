@@ -26,11 +26,15 @@ int evaluate(const Arguments& arguments);
 int generate(const Arguments& arguments);
 int plan(const Arguments& arguments);
 int profile(const Arguments& arguments);
+int inspect(const Arguments& arguments);
+int export_model(const Arguments& arguments);
 int tokenize(const Arguments& arguments);
 int render(const Arguments& arguments);
 int config(const Arguments& arguments);
 int bench(const Arguments& arguments);
 int bench_schedule(const Arguments& arguments);  ///< skrull bench schedule
-int bench_zero(const Arguments& arguments);      ///< skrull bench zero
+int bench_policies(const Arguments& arguments);  ///< skrull bench policies, under mpirun
+int bench_ring(const Arguments& arguments);      ///< skrull bench ring, under mpirun
+int bench_zero(const Arguments& arguments);      ///< skrull bench zero, under mpirun
 
 }  // namespace skrull::cli

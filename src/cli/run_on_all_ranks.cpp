@@ -14,6 +14,10 @@ namespace {
 /// then rank 0 reports for all and ends them.
 constexpr std::chrono::seconds patience{2};
 
+bool error_is_stop(const std::exception& error) {
+  return exit_code_of(error) == ExitCode::stopped_by_signal;
+}
+
 }  // namespace
 
 int run_on_all_ranks(const std::function<void(const MpiSession&)>& work) {
@@ -28,7 +32,11 @@ int run_on_all_ranks(const std::function<void(const MpiSession&)>& work) {
     const auto code = static_cast<int>(exit_code_of(error));
     const bool together = failed_together(error) || session.size() == 1;
     if (!together && session.rank() != 0) std::this_thread::sleep_for(patience);
-    if (!together || session.rank() == 0) log::error("{}", explain(error));
+    if (error_is_stop(error)) {
+      log::info("{}", explain(error));
+    } else if (!together || session.rank() == 0) {
+      log::error("{}", explain(error));
+    }
     if (!together) session.abort(code);
     return code;
   }

@@ -11,6 +11,7 @@
 #include "skrull/config/config_docs.h"
 #include "skrull/config/config_parser.h"
 #include "skrull/core/json.h"
+#include "skrull/train/stop_request.h"
 #include "skrull/train/trainer.h"
 
 namespace skrull::cli {
@@ -46,6 +47,7 @@ int train(const Arguments& arguments) {
     std::printf("usage: skrull train CONFIG.json [key=value ...] [--key value ...]\n\n%s", config_help().c_str());
     return static_cast<int>(ExitCode::done);
   }
+  install_stop_handlers();  // before MPI: a signal may come at any moment
   return run_on_all_ranks([&](const MpiSession& session) {
     const TrainConfig config = parse_on_all_ranks(session, arguments, required_for_training());
     const TrainSummary summary = skrull::train(config, session);

@@ -1,3 +1,9 @@
+#include <chrono>
+#include <future>
+#include <numeric>
+#include <thread>
+#include <utility>
+
 #include "skrull/comm/communicator.h"
 #include "skrull/core/narrow.h"
 
@@ -11,18 +17,12 @@ struct RunFailureTogether final : RunFailure, FailedTogether {
   using RunFailure::RunFailure;
 };
 
-class CallerStream final : public Stream {
- public:
-  Event record() override { return {}; }
-  void wait(const Event& event) override { event.synchronize(); }
-  void synchronize() override {}
-  void enqueue(std::function<void()> task) override { task(); }
+struct StoppedTogether final : Stopped, FailedTogether {
+  using Stopped::Stopped;
 };
 
-Stream& caller_stream() {
-  static CallerStream stream;
-  return stream;
-}
+/// Between two meetings of run_on_root().
+constexpr std::chrono::milliseconds meeting_interval{20};
 
 template <class T>
 TensorView view_of(T& value) {
@@ -50,6 +50,11 @@ double ControlChannel::sum(double value) {
   return value;
 }
 
+void ControlChannel::sum(std::span<double> values) {
+  communicator_.all_reduce_sum(stream_, {values.data(), DType::float64, 1, static_cast<std::int64_t>(values.size())});
+  finish(stream_);
+}
+
 std::int64_t ControlChannel::max(std::int64_t value) {
   communicator_.all_reduce_max(stream_, view_of(value));
   finish(stream_);
@@ -72,6 +77,41 @@ std::string ControlChannel::broadcast(const std::string& text, int root) {
   return result;
 }
 
+std::vector<std::string> ControlChannel::gather(const std::string& text) {
+  const auto ranks = static_cast<std::size_t>(size());
+  std::vector<std::int64_t> lengths(ranks);
+  auto length = static_cast<std::int64_t>(text.size());
+  const auto one_each = std::vector<std::int64_t>(ranks, 1);
+  communicator_.all_gather(stream_, view_of(length), {lengths.data(), DType::int64, 1, size()}, one_each);
+  finish(stream_);
+  std::string all(static_cast<std::size_t>(std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0})), '\0');
+  communicator_.all_gather(stream_, {text.data(), DType::uint8, 1, length},
+                           {all.data(), DType::uint8, 1, static_cast<std::int64_t>(all.size())}, lengths);
+  finish(stream_);
+  std::vector<std::string> texts;
+  std::size_t begin = 0;
+  for (const std::int64_t part : lengths) {
+    texts.push_back(all.substr(begin, static_cast<std::size_t>(part)));
+    begin += static_cast<std::size_t>(part);
+  }
+  return texts;
+}
+
+std::string ControlChannel::run_on_root(const std::function<std::string()>& work,
+                                        const std::function<bool()>& stop_wanted, const std::function<void()>& cancel) {
+  std::future<std::string> result;
+  if (rank() == 0) result = std::async(std::launch::async, work);
+  for (bool cancelled = false;;) {
+    const bool busy = result.valid() && result.wait_for(meeting_interval) != std::future_status::ready;
+    // Who has nothing to do comes later than rank 0: it mostly finds the others' messages there.
+    if (rank() != 0) std::this_thread::sleep_for(meeting_interval);
+    const bool someone_stops = max(std::int64_t{stop_wanted()}) != 0;
+    if (max(std::int64_t{busy}) == 0) break;
+    if (someone_stops && rank() == 0 && !std::exchange(cancelled, true)) cancel();
+  }
+  return broadcast(run_together([&] { return rank() == 0 ? result.get() : std::string(); }));
+}
+
 void ControlChannel::barrier() {
   sum(std::int64_t{0});
 }
@@ -83,9 +123,9 @@ void ControlChannel::agree_or_throw(const std::string& problem, int exit_code) {
   if (first == 0) return;
   const int root = size() - first;
   const std::string message = broadcast(problem, root);
-  const bool users_fault =
-      max(std::int64_t{rank() == root && exit_code == static_cast<int>(ExitCode::invalid_input)}) != 0;
-  if (users_fault) throw InvalidInputTogether(message);
+  const auto code = static_cast<ExitCode>(max(static_cast<std::int64_t>(rank() == root ? exit_code : 0)));
+  if (code == ExitCode::invalid_input) throw InvalidInputTogether(message);
+  if (code == ExitCode::stopped_by_signal) throw StoppedTogether(message);
   throw RunFailureTogether(message);
 }
 

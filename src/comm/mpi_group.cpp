@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <set>
 #include <thread>
 
 #include "skrull/comm/even_split.h"
+#include "skrull/core/activity.h"
 #include "skrull/core/error.h"
 #include "skrull/core/narrow.h"
 
@@ -21,6 +23,7 @@ constexpr int message_tag = 1;  // one is enough: every rank queues the same ope
 class Backoff {
  public:
   void reset() { idle_since_ = Clock::now(); }
+  double idle_seconds() const { return std::chrono::duration<double>(Clock::now() - idle_since_).count(); }
   void pause() const {
     if (Clock::now() - idle_since_ < std::chrono::microseconds(50)) {
       ::sched_yield();
@@ -65,8 +68,7 @@ void PendingMessages::send(int peer, const char* data, std::int64_t bytes) {
     const int count = narrow<int>(std::min(piece, bytes - begin));
     MPI_Request request = MPI_REQUEST_NULL;
     check_mpi(MPI_Isend(data + begin, count, MPI_BYTE, peer, message_tag, group_.comm(), &request), "send");
-    requests_.push_back(request);
-    expected_bytes_.push_back(-1);
+    add(request, peer, -1);
   }
 }
 
@@ -76,19 +78,38 @@ void PendingMessages::receive(int peer, char* data, std::int64_t bytes) {
     const int count = narrow<int>(std::min(piece, bytes - begin));
     MPI_Request request = MPI_REQUEST_NULL;
     check_mpi(MPI_Irecv(data + begin, count, MPI_BYTE, peer, message_tag, group_.comm(), &request), "receive");
-    requests_.push_back(request);
-    expected_bytes_.push_back(count);
+    add(request, peer, count);
   }
 }
 
-void PendingMessages::check_received(int index, MPI_Status status, const char* operation) const {
+void PendingMessages::add(MPI_Request request, int peer, int expected_bytes) {
+  requests_.push_back(request);
+  messages_.push_back({peer, expected_bytes, false});
+}
+
+void PendingMessages::check_received(const Message& message, MPI_Status status, const char* operation) const {
   check_mpi(status.MPI_ERROR, operation);
-  const int expected = expected_bytes_[static_cast<std::size_t>(index)];
   int received = 0;
-  if (expected < 0) return;
+  if (message.expected_bytes < 0) return;
   MPI_Get_count(&status, MPI_BYTE, &received);
-  require(received == expected, "{}: {} bytes expected from rank {}, {} received", operation, expected,
-          status.MPI_SOURCE, received);
+  require(received == message.expected_bytes, "{}: {} bytes expected from rank {}, {} received", operation,
+          message.expected_bytes, status.MPI_SOURCE, received);
+}
+
+void PendingMessages::fail_late(const char* operation) const {
+  std::set<int> late;
+  std::set<int> arrived = {group_.world_rank(group_.rank())};
+  for (const Message& message : messages_) {
+    if (!message.done) late.insert(group_.world_rank(message.peer));
+  }
+  for (const Message& message : messages_) {
+    if (!late.contains(group_.world_rank(message.peer))) arrived.insert(group_.world_rank(message.peer));
+  }
+  throw_run_failure(
+      "{} ({}): rank {} did not come within {} s (timeout_seconds); here is rank {}, arrived: {}. The missing rank "
+      "hangs, was stopped, or is much slower than the others; look at what it last did",
+      operation, activity(), fmt::join(late, ", "), group_.limits().timeout_seconds, group_.world_rank(group_.rank()),
+      fmt::join(arrived, ", "));
 }
 
 void PendingMessages::wait(const char* operation) {
@@ -103,18 +124,22 @@ void PendingMessages::wait(const char* operation) {
     for (int i = 0; i < done; ++i) {
       MPI_Status& status = statuses[static_cast<std::size_t>(i)];
       if (code == MPI_SUCCESS) status.MPI_ERROR = MPI_SUCCESS;  // MPI sets it only when one of them failed
-      check_received(indices[static_cast<std::size_t>(i)], status, operation);
+      Message& message = messages_[static_cast<std::size_t>(indices[static_cast<std::size_t>(i)])];
+      check_received(message, status, operation);
+      message.done = true;
     }
     if (done > 0) {
       open -= done;
       backoff.reset();
     } else {
       require(!group_.abandoned(), "{}: given up, because this rank has failed", operation);
+      const double timeout = group_.limits().timeout_seconds;
+      if (timeout > 0 && backoff.idle_seconds() > timeout) fail_late(operation);
       backoff.pause();
     }
   }
   requests_.clear();
-  expected_bytes_.clear();
+  messages_.clear();
 }
 
 MpiGroup::MpiGroup(MPI_Comm comm, const MessageLimits& limits)
@@ -134,6 +159,18 @@ MpiGroup::~MpiGroup() {
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (finalized == 0) MPI_Comm_free(&comm_);
+}
+
+int MpiGroup::world_rank(int rank) const {
+  MPI_Group mine = MPI_GROUP_NULL;
+  MPI_Group world = MPI_GROUP_NULL;
+  MPI_Comm_group(comm_, &mine);
+  MPI_Comm_group(MPI_COMM_WORLD, &world);
+  int result = rank;
+  MPI_Group_translate_ranks(mine, 1, &rank, world, &result);
+  MPI_Group_free(&mine);
+  MPI_Group_free(&world);
+  return result;
 }
 
 void MpiGroup::all_reduce(ReduceOp op, TensorView buffer) {

@@ -34,6 +34,8 @@ class MpiGroup {
   MPI_Comm comm() const { return comm_; }
   int rank() const { return rank_; }
   int size() const { return size_; }
+  /// The number of `rank` among all ranks of the program.
+  int world_rank(int rank) const;
   const MessageLimits& limits() const { return limits_; }
 
   void all_reduce(ReduceOp op, TensorView buffer);
@@ -66,15 +68,24 @@ class PendingMessages {
   void send(int peer, const char* data, std::int64_t bytes);
   void receive(int peer, char* data, std::int64_t bytes);
   /// Returns when all are done. Throws RunFailure naming `operation` on an MPI error, when a message was shorter than
-  /// expected, or when the group was abandoned; messages may then still be under way.
+  /// expected, when the group was abandoned, or when nothing has come for the group's time-out (naming the ranks that
+  /// did not come, and what this process is doing); messages may then still be under way.
   void wait(const char* operation);
 
  private:
-  void check_received(int index, MPI_Status status, const char* operation) const;
+  struct Message {
+    int peer;
+    int expected_bytes;  // -1 for a send
+    bool done;
+  };
+
+  void add(MPI_Request request, int peer, int expected_bytes);
+  void check_received(const Message& message, MPI_Status status, const char* operation) const;
+  [[noreturn]] void fail_late(const char* operation) const;
 
   MpiGroup& group_;
   std::vector<MPI_Request> requests_;
-  std::vector<int> expected_bytes_;  // -1 for a send
+  std::vector<Message> messages_;
 };
 
 /// The communicator over host memory. `group` has at least two ranks.

@@ -33,6 +33,7 @@ std::string full_help(const Option& option, std::string_view before_choice = " "
     }
   }
   for (const std::string_view alias : option.aliases) text += fmt::format(" Also accepted as `{}`.", alias);
+  if (option.fixed_on_resume) text += " A run can't be resumed under another value.";
   return text;
 }
 

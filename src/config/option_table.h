@@ -46,6 +46,7 @@ struct Option {
   std::vector<std::string_view> aliases{};          ///< other names that are accepted
   std::vector<std::string_view> known_elsewhere{};  ///< names in other tools: not accepted, but answered with this one
   bool required_for_training = false;
+  bool fixed_on_resume = false;  ///< decides the order of the data or the loss: a run can't continue under another
 };
 
 /// All options, in the order of the documentation.

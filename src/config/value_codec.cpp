@@ -152,6 +152,20 @@ OrderedJson PathCodec::from_text(std::string_view text) const {
   return text == "null" ? OrderedJson() : OrderedJson(std::string(text));
 }
 
+std::optional<ResumeCodec::Value> ResumeCodec::read(const OrderedJson& json, const ProblemSink& problems) const {
+  if (json.is_boolean()) return json.get<bool>() ? Value(resume_automatically) : Value();
+  return PathCodec::read(json, problems);
+}
+
+OrderedJson ResumeCodec::from_text(std::string_view text) const {
+  const OrderedJson flag = boolean_from_text(text);
+  return flag.is_boolean() ? flag : PathCodec::from_text(text);
+}
+
+OrderedJson ResumeCodec::schema() const {
+  return {{"anyOf", {PathCodec::schema(), {{"type", "boolean"}}}}};
+}
+
 std::optional<PathListCodec::Value> PathListCodec::read(const OrderedJson& json, const ProblemSink& problems) const {
   Value paths;
   if (json.is_null()) return paths;

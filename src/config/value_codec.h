@@ -145,6 +145,15 @@ class PathCodec : public PlainCodec {
   std::string type_name() const { return "path"; }
 };
 
+/// What to continue from: a path or the word "auto", for which true stands too; false is null.
+class ResumeCodec : public PathCodec {
+ public:
+  std::optional<Value> read(const OrderedJson& json, const ProblemSink& problems) const;
+  OrderedJson from_text(std::string_view text) const;
+  OrderedJson schema() const;
+  std::string allowed() const { return "auto (or true), a checkpoint, or an output_dir that holds some"; }
+};
+
 /// One path or a list of them; null is the empty list.
 class PathListCodec : public PlainCodec {
  public:

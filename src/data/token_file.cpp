@@ -91,7 +91,8 @@ TokenFileView view_token_file(const MappedFile& mapped, bool check_content) {
   return {{reinterpret_cast<const std::int32_t*>(bytes.data()), static_cast<std::size_t>(trailer.token_count)},
           {reinterpret_cast<const SampleRecord*>(bytes.data() + token_bytes),
            static_cast<std::size_t>(trailer.sample_count)},
-          report_from_json({bytes.data() + token_bytes + record_bytes, report_bytes})};
+          report_from_json({bytes.data() + token_bytes + record_bytes, report_bytes}),
+          std::string(trailer.content_checksum.begin(), trailer.content_checksum.end())};
 }
 
 void TokenFileWriter::append(std::span<const std::int32_t> tokens, std::span<const SampleRecord> records) {

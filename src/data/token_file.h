@@ -34,6 +34,7 @@ struct TokenFileView {
   std::span<const std::int32_t> tokens;
   std::span<const SampleRecord> records;
   RowReport report;
+  std::string content_checksum;  ///< of all of the above, as it was written
 };
 
 /// Throws InvalidInput with the reason when the file is not complete or its trailer is damaged; with `check_content`

@@ -14,6 +14,7 @@ TokenStore::TokenStore(const std::filesystem::path& cache_file, std::vector<std:
     tokens_ = view.tokens;
     records_ = view.records;
     report_ = std::move(view.report);
+    checksum_ = std::move(view.content_checksum);
   } catch (const InvalidInput& error) {
     throw_run_failure("{}: the token cache is not usable: {}; delete it", cache_file.string(), error.what());
   }

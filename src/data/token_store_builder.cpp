@@ -117,6 +117,7 @@ void build(const DataFiles& data, const TokenStoreRequest& request, const fs::pa
   Progress progress(data.bytes);
   std::int64_t rows_seen = 0;
   tokenize_in_order(data, builder, threads, [&](TokenizedRows& rows) {
+    if (request.stop_wanted && request.stop_wanted()) throw Stopped("stopped while tokenizing the data");
     rows_seen += rows.rows;
     progress.show(rows_seen, rows.bytes_read);
     if (!bad_rows.add(rows)) return false;

@@ -10,22 +10,60 @@
 
 namespace skrull {
 
+namespace {
+
+class PastEvent final : public Event::State {
+ public:
+  explicit PastEvent(double seconds) : seconds_(seconds) {}
+  bool reached() const override { return true; }
+  void synchronize() override {}
+  double seconds() const override { return seconds_; }
+
+ private:
+  double seconds_;
+};
+
+}  // namespace
+
+Event InlineStream::record() {
+  return Event(std::make_shared<PastEvent>(clock_->seconds()));
+}
+
+void InlineStream::wait(const Event& event) {
+  event.synchronize();
+  clock_->wait_until(event.seconds());
+}
+
+Stream& caller_stream() {
+  static InlineStream stream;
+  return stream;
+}
+
 /// What the stream, its thread and its events share. Tasks are numbered from 1 in the order of the queue.
 class QueueStream::Progress {
+  static constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
+
  public:
-  /// Returns true when this is the first task, which needs a thread.
-  bool push(std::function<void()> task) {
+  struct Pushed {
+    std::int64_t task = never;  ///< its number
+    bool is_first = false;      ///< and needs a thread
+  };
+  Pushed push(std::function<void()> task) {
     const std::lock_guard lock(mutex_);
-    if (error_) return false;  // dropped: the stream has failed
+    if (error_) return {};  // dropped: the stream has failed
     tasks_.push_back(std::move(task));
-    ++queued_;
     changed_.notify_all();
-    return !std::exchange(started_, true);
+    return {++queued_, !std::exchange(started_, true)};
+  }
+  bool started() const {
+    const std::lock_guard lock(mutex_);
+    return started_;
   }
 
+  /// Of the last task.
   std::int64_t queued() const {
     const std::lock_guard lock(mutex_);
-    return error_ ? std::numeric_limits<std::int64_t>::max() : queued_;
+    return error_ ? never : queued_;
   }
 
   bool reached(std::int64_t task) const {
@@ -91,18 +129,25 @@ class QueueStream::Progress {
   bool stopping_ = false;
 };
 
-class QueueStream::TaskEvent : public Event::State {
+/// A task that notes the time.
+class QueueStream::Marker : public Event::State {
  public:
-  TaskEvent(std::shared_ptr<Progress> progress, std::int64_t task) : progress_(std::move(progress)), task_(task) {}
+  explicit Marker(std::shared_ptr<Progress> progress) : progress_(std::move(progress)) {}
+  void pass(StreamClock& clock) { seconds_ = clock.seconds(); }
+  void set_task(std::int64_t task) { task_ = task; }
+
   bool reached() const override { return progress_->reached(task_); }
   void synchronize() override { progress_->wait_for(task_); }
+  double seconds() const override { return seconds_; }
 
  private:
   std::shared_ptr<Progress> progress_;
-  std::int64_t task_;
+  std::int64_t task_ = 0;
+  double seconds_ = 0.0;
 };
 
-QueueStream::QueueStream() : progress_(std::make_shared<Progress>()) {}
+QueueStream::QueueStream(std::unique_ptr<StreamClock> clock)
+    : clock_(std::move(clock)), progress_(std::make_shared<Progress>()) {}
 
 QueueStream::~QueueStream() {
   progress_->stop();
@@ -110,11 +155,17 @@ QueueStream::~QueueStream() {
 }
 
 Event QueueStream::record() {
-  return Event(std::make_shared<TaskEvent>(progress_, progress_->queued()));
+  if (!progress_->started()) return Event(std::make_shared<PastEvent>(clock_->seconds()));  // nothing was queued yet
+  auto marker = std::make_shared<Marker>(progress_);
+  marker->set_task(push([marker, clock = clock_] { marker->pass(*clock); }));
+  return Event(std::move(marker));
 }
 
 void QueueStream::wait(const Event& event) {
-  enqueue([event] { event.synchronize(); });
+  enqueue([event, clock = clock_] {
+    event.synchronize();
+    clock->wait_until(event.seconds());
+  });
 }
 
 void QueueStream::synchronize() {
@@ -122,9 +173,13 @@ void QueueStream::synchronize() {
 }
 
 void QueueStream::enqueue(std::function<void()> task) {
-  if (progress_->push(std::move(task))) {
-    thread_ = std::thread([progress = progress_] { progress->serve(); });
-  }
+  push(std::move(task));
+}
+
+std::int64_t QueueStream::push(std::function<void()> task) {
+  const Progress::Pushed pushed = progress_->push(std::move(task));
+  if (pushed.is_first) thread_ = std::thread([progress = progress_] { progress->serve(); });
+  return pushed.task;
 }
 
 }  // namespace skrull

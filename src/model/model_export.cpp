@@ -46,19 +46,12 @@ struct ParameterToWrite {
 std::vector<ParameterToWrite> stored_order(const ParameterTable& table, const fs::path& source_folder,
                                            std::optional<DType> dtype) {
   std::vector<ParameterToWrite> order;
-  if (!has_safetensors(source_folder)) {
-    require(dtype.has_value(), "{} holds no weights and no dtype is given", source_folder.string());
-    for (const ParameterSpec& parameter : table.parameters()) order.push_back({&parameter, *dtype});
-    return order;
-  }
+  const std::vector<DType> dtypes = exported_dtypes(table, source_folder, dtype);
+  for (std::size_t i = 0; i < dtypes.size(); ++i) order.push_back({&table.parameters()[i], dtypes[i]});
+  if (!has_safetensors(source_folder)) return order;
   const SafetensorsReader source(source_folder);
   std::unordered_map<std::string, std::size_t> place;
   for (const StoredTensor& tensor : source.tensors()) place.emplace(tensor.name, place.size());
-  for (const ParameterSpec& parameter : table.parameters()) {
-    const StoredTensor* tensor = source.find(parameter.name);
-    require(dtype || tensor != nullptr, "{} does not hold {}", source_folder.string(), parameter.name);
-    order.push_back({&parameter, dtype ? *dtype : tensor->dtype});
-  }
   const auto place_of = [&](const ParameterToWrite& entry) {
     const auto found = place.find(entry.parameter->name);
     return found == place.end() ? place.size() : found->second;
@@ -94,7 +87,8 @@ void check_finite(const ParameterSpec& parameter, std::int64_t first, std::span<
       parameter.name, first + (bad - values.begin()), *bad, name_of(dtype));
 }
 
-void write_weights(const fs::path& folder, const std::vector<ParameterToWrite>& order, const BlockOnHost& block) {
+void write_weights(const fs::path& folder, const std::vector<ParameterToWrite>& order, const BlockOnHost& block,
+                   std::int64_t shard_bytes) {
   // A block may have to be gathered: ask for it once for all its tensors that follow each other.
   int held = -1;
   TensorView view;
@@ -114,7 +108,7 @@ void write_weights(const fs::path& folder, const std::vector<ParameterToWrite>& 
     if (!parameter->is_vector) shape.insert(shape.begin(), parameter->rows);
     tensors.push_back({parameter->name, dtype, std::move(shape), fill});
   }
-  write_safetensors(folder, tensors);
+  write_safetensors(folder, tensors, shard_bytes);
 }
 
 /// Ids of `file`'s eos_token_id: a number, a list or nothing.
@@ -199,16 +193,30 @@ void copy_tokenizer(const fs::path& folder, const fs::path& source_folder, const
 
 }  // namespace
 
+std::vector<DType> exported_dtypes(const ParameterTable& table, const fs::path& source_folder,
+                                   std::optional<DType> dtype) {
+  if (dtype) return std::vector<DType>(table.parameters().size(), *dtype);
+  require(has_safetensors(source_folder), "{} holds no weights and no dtype is given", source_folder.string());
+  const SafetensorsReader source(source_folder);
+  std::vector<DType> dtypes;
+  for (const ParameterSpec& parameter : table.parameters()) {
+    const StoredTensor* tensor = source.find(parameter.name);
+    require(tensor != nullptr, "{} does not hold {}", source_folder.string(), parameter.name);
+    dtypes.push_back(tensor->dtype);
+  }
+  return dtypes;
+}
+
 void save_model_folder(const fs::path& folder, const fs::path& source_folder, const ParameterTable& table,
                        const BlockOnHost& block, std::optional<DType> dtype, const EndOfTurn& end_of_turn,
-                       const fs::path& tokenizer_folder) {
+                       const fs::path& tokenizer_folder, std::int64_t shard_bytes) {
   require(end_of_turn.token_id < 0 || !end_of_turn.token.empty(), "the text of token {} is missing",
           end_of_turn.token_id);
   std::error_code failure;
   fs::create_directories(folder, failure);
   if (failure) throw_run_failure("{}: can't be made: {}", folder.string(), failure.message());
   const std::vector<ParameterToWrite> order = stored_order(table, source_folder, dtype);
-  write_weights(folder, order, block);
+  write_weights(folder, order, block, shard_bytes);
   copy_tokenizer(folder, tokenizer_folder.empty() ? source_folder : tokenizer_folder, end_of_turn);
   write_generation_config(folder, source_folder, end_of_turn);
   write_json_file(folder / config_file, exported_config(source_folder, usual_dtype(order), end_of_turn));

@@ -108,6 +108,12 @@ bool is_weights_file(std::string_view name) {
   return shard || name == safetensors::single_file || name == safetensors::index_file;
 }
 
+void write_safetensors_file(const fs::path& file, const std::vector<TensorToWrite>& tensors) {
+  Shard all;
+  for (const TensorToWrite& tensor : tensors) all.push_back(&tensor);
+  write_shard(file, all);
+}
+
 std::int64_t TensorToWrite::elements() const {
   std::int64_t count = 1;
   for (const std::int64_t extent : shape) count = checked_multiply(count, extent);

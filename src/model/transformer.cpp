@@ -115,6 +115,9 @@ struct Transformer::Impl {
             view.cols(), name_of(view.dtype()), table.block_elements(block));
     return view;
   }
+  Timeline::Scope note(const char* name, std::int64_t layer = -1) const {
+    return device.timeline().scope(SpanKind::compute, compute.stream, {name, layer});
+  }
   /// A block that is one matrix of vocabulary x hidden size.
   template <class Void>
   BasicTensorView<Void> as_vocabulary_matrix(const BasicTensorView<Void>& block) const {
@@ -163,6 +166,7 @@ void Transformer::Impl::forward(const MicroBatch& batch, const Workspace& work, 
   for (std::int64_t layer = 0; layer < config.num_layers; ++layer) {
     const LayerActivations& kept = work.layers[static_cast<std::size_t>(layer)];
     AcquiredBlock block = acquire(parameters, table.layer_block(layer));
+    const auto span = note("layer forward", layer);
     layer_forward(compute, layer, slices.of(block.view()), input, kept, work, attention);
     block.release();
     input = {kept.middle, work.scratch.branch};
@@ -178,6 +182,7 @@ void Transformer::Impl::loss(const Workspace& work, const SupervisedRows& superv
                              GradientSink* gradients) {
   Ops& ops = compute.ops;
   Stream& stream = compute.stream;
+  const auto span = note("head and loss");
   AcquiredBlock head = acquire(parameters, table.head_block());
   if (gradients == nullptr) {
     head_loss(compute, device, work.scratch.normed, as_vocabulary_matrix(head.view()), supervised, work.head, nullptr);
@@ -206,8 +211,14 @@ void Transformer::Impl::backward(const Workspace& work, ParameterProvider& param
     const int index = table.layer_block(layer);
     AcquiredBlock block = acquire(parameters, index);
     const LayerWeights weights = slices.of(block.view());
-    if (options.recompute == Recompute::full) layer_recompute(compute, layer, weights, kept, work, attention);
-    layer_backward(compute, layer, weights, slices.of(accumulator(gradients, index)), kept, work, attention);
+    if (options.recompute == Recompute::full) {
+      const auto span = note("layer forward again", layer);
+      layer_recompute(compute, layer, weights, kept, work, attention);
+    }
+    {
+      const auto span = note("layer backward", layer);
+      layer_backward(compute, layer, weights, slices.of(accumulator(gradients, index)), kept, work, attention);
+    }
     block.release();
     gradients.ready(index);
   }

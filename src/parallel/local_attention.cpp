@@ -30,21 +30,27 @@ void LocalAttention::check_rows(ConstTensorView q) const {
   require(q.rows() == tokens_, "attention over {} rows, the micro-batch has {}", q.rows(), tokens_);
 }
 
-void LocalAttention::forward(std::int64_t /*layer*/, ConstTensorView q, ConstTensorView k, ConstTensorView v,
+Timeline::Scope LocalAttention::note(const char* name, std::int64_t layer) {
+  return device_.timeline().scope(SpanKind::compute, device_.compute_stream(), {name, layer, -1, SpanSequences::local});
+}
+
+void LocalAttention::forward(std::int64_t layer, ConstTensorView q, ConstTensorView k, ConstTensorView v,
                              TensorView out, TensorView lse) {
   check_rows(q);
   if (tokens_ == 0) return;
+  const auto span = note("local attention", layer);
   device_.ops().attention_forward(
       device_.compute_stream(),
       {.shape = shape_, .segments = segments_, .q = q, .k = k, .v = v, .out = out, .lse = lse});
 }
 
-void LocalAttention::backward(std::int64_t /*layer*/, ConstTensorView q, ConstTensorView k, ConstTensorView v,
+void LocalAttention::backward(std::int64_t layer, ConstTensorView q, ConstTensorView k, ConstTensorView v,
                               ConstTensorView out, ConstTensorView lse, ConstTensorView dout, TensorView dq,
                               TensorView dk, TensorView dv) {
   check_rows(q);
   if (tokens_ == 0) return;
   require(delta_.data() != nullptr, "attention was set up for evaluation: there is no memory for its backward");
+  const auto span = note("local attention backward", layer);
   const TensorView delta = delta_.view(DType::float32, tokens_, shape_.num_heads);
   device_.ops().attention_delta(device_.compute_stream(), shape_.head_dim, out, dout, delta);
   device_.ops().attention_backward(device_.compute_stream(), {.shape = shape_,

@@ -8,6 +8,11 @@
 namespace skrull {
 namespace {
 
+void wait_for_parameters(Device& device, const Event& arrival, std::int64_t layer) {
+  const auto span = device.timeline().scope(SpanKind::wait, device.compute_stream(), {"wait for parameters", layer});
+  device.compute_stream().wait(arrival);
+}
+
 /// Whole on every rank. Where ranks update their own parts only, these are gathered behind the rest of the update.
 class ResidentParameters final : public ParameterSource {
  public:
@@ -22,7 +27,7 @@ class ResidentParameters final : public ParameterSource {
 
   ConstTensorView acquire(int block) override {
     if (at(block).stale) spread(block);
-    device_.compute_stream().wait(at(block).arrival);
+    wait_for_parameters(device_, at(block).arrival, table_.layer_of(block));
     return memory_.resident(block);
   }
   void release(int /*block*/) override {}
@@ -46,6 +51,8 @@ class ResidentParameters final : public ParameterSource {
   void spread(int block) {
     Stream& communication = device_.communication_stream();
     communication.wait(device_.compute_stream().record());
+    const auto span = device_.timeline().scope(SpanKind::communication, communication,
+                                               {"gather updated parameters", table_.layer_of(block)});
     communicator_.all_gather(communication, memory_.compute(block), memory_.resident(block),
                              even_counts(table_.block_elements(block), communicator_.size()));
     at(block) = {false, communication.record()};
@@ -76,7 +83,7 @@ class GatheredParameters final : public ParameterSource {
     if (occupancy_.find(block) < 0) gather(block);
     const int slot = occupancy_.find(block);
     occupancy_.begin_use(slot);
-    device_.compute_stream().wait(at(slot).arrival);
+    wait_for_parameters(device_, at(slot).arrival, table_.layer_of(block));
     walk_.advance(block);
     gather_ahead();
     return memory_.gathered(slot, block);
@@ -121,6 +128,8 @@ class GatheredParameters final : public ParameterSource {
     Stream& communication = device_.communication_stream();
     communication.wait(written_);
     communication.wait(at(slot).last_read);
+    const auto span =
+        device_.timeline().scope(SpanKind::communication, communication, {"gather parameters", table_.layer_of(block)});
     communicator_.all_gather(communication, memory_.compute(block), memory_.gathered(slot, block),
                              even_counts(table_.block_elements(block), communicator_.size()));
     at(slot).arrival = communication.record();

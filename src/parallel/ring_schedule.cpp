@@ -62,6 +62,7 @@ void add_hop(RingSchedule& schedule, RingRound& round, const Ring& ring, int hop
   const int size = ranks_of(ring);
   const int source = ring_source(size, ring.position, hop);
   const std::int64_t arrived = schedule.arrival_rows;
+  const auto first_segment = static_cast<std::int64_t>(round.segments.size());
   std::int64_t q_row = place.begin;
   for (const PackedShard& shard : ring.shards) {
     const auto segment = hop_segment(shard.sequence_length, size, ring.position, hop, q_row, schedule.arrival_rows);
@@ -74,11 +75,11 @@ void add_hop(RingSchedule& schedule, RingRound& round, const Ring& ring, int hop
   add_transfer(round.key_value_receives, rank_at(ring, -1), arrived, rows);
   place.last_begin = arrived;
   place.last_rows = rows;
-  add_transfer(round.gradient_sends, rank_at(ring, -hop), arrived, rows);
-  if (place.rows == 0) return;
-  add_transfer(round.gradient_receives, rank_at(ring, hop), schedule.inbox_rows, place.rows);
-  round.returned.push_back({schedule.inbox_rows, place.begin, place.rows});
-  schedule.inbox_rows += place.rows;
+  round.hops.push_back({{first_segment, static_cast<std::int64_t>(round.segments.size()) - first_segment},
+                        {arrived, rows},
+                        {place.begin, place.rows},
+                        rank_at(ring, -hop),
+                        rank_at(ring, hop)});
 }
 
 }  // namespace
@@ -137,11 +138,9 @@ RingSchedule schedule_rings(const MicroBatch& batch) {
           batch.tokens());
   for (int hop = 1; hop < largest_ring; ++hop) {
     RingRound& round = schedule.rounds.emplace_back();
-    round.arrived.begin = schedule.arrival_rows;
     for (std::size_t i = 0; i < batch.rings.size(); ++i) {
       if (ranks_of(batch.rings[i]) > hop) add_hop(schedule, round, batch.rings[i], hop, places[i]);
     }
-    round.arrived.count = schedule.arrival_rows - round.arrived.begin;
   }
   return schedule;
 }

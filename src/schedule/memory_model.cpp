@@ -115,14 +115,20 @@ std::int64_t ring_bytes(const ModelShape& model, const MemoryOptions& options) {
   const std::int64_t key_value = model.key_value_elements_per_token();
   const std::int64_t others = options.largest_ring - 1;
   const std::int64_t hops =
-      (1 + others) * key_value * size_of(options.compute_dtype);       // own shards and a buffer per hop
-  const std::int64_t gradients = 2 * others * key_value * fp32_bytes;  // per hop: of what arrived, and from other ranks
+      (1 + others) * key_value * size_of(options.compute_dtype);  // own shards and a buffer per hop
+  // Of what arrived, and from other ranks.
+  const std::int64_t gradients = 2 * ring_gradient_hops(options.largest_ring) * key_value * fp32_bytes;
   const std::int64_t sum = options.compute_dtype == DType::float32 ? 0 : query_size(model) * fp32_bytes;
   const std::int64_t partial = (query_size(model) + model.num_attention_heads) * fp32_bytes;
   return hops + gradients + sum + partial;
 }
 
 }  // namespace
+
+int ring_gradient_hops(int ranks) {
+  constexpr int most = 3;
+  return std::min(most, ranks - 1);
+}
 
 std::int64_t parameter_count(const ModelShape& model, bool tied_head) {
   const std::int64_t embedding = model.vocab_size * model.hidden_size;

@@ -113,6 +113,18 @@ bool is_empty(const PlannedMicroBatch& micro_batch) {
                                                         [](const auto& sequences) { return sequences.empty(); });
 }
 
+std::int64_t tokens_in_rings(const Plan& plan) {
+  std::int64_t tokens = 0;
+  for (const auto& replica : plan.micro_batches) {
+    for (const PlannedMicroBatch& micro_batch : replica) {
+      for (const DistributedSequence& distributed : micro_batch.distributed) {
+        tokens += plan.lengths.at(static_cast<std::size_t>(distributed.sequence));
+      }
+    }
+  }
+  return tokens;
+}
+
 void even_out(Plan& plan) {
   std::size_t most = 0;
   for (const auto& replica : plan.micro_batches) most = std::max(most, replica.size());

@@ -1,5 +1,6 @@
 #include "skrull/train/datasets.h"
 
+#include <atomic>
 #include <utility>
 
 #include "skrull/core/error.h"
@@ -28,26 +29,28 @@ std::unique_ptr<TextEncoder> load_text_encoder(const TrainConfig& config) {
 std::shared_ptr<const TokenStore> open_token_store(const std::vector<std::filesystem::path>& files,
                                                    const TrainConfig& config, const TextEncoder* encoder,
                                                    std::int64_t vocab_size, const std::filesystem::path& cache_folder,
-                                                   ControlChannel& control) {
-  const std::filesystem::path built = control.run_together([&]() -> std::filesystem::path {
-    if (control.rank() != 0) return {};
+                                                   ControlChannel& control, StopRequest* stop) {
+  std::atomic<bool> cancelled{false};
+  const auto build = [&] {
     TokenStoreRequest request;
     request.files = files;
     request.encoder = encoder;
     request.options = {config.cutoff_len, config.overlength, vocab_size};
     request.cache_folder = cache_folder;
     request.threads = config.preprocessing_num_workers;
-    return build_token_store(request);
-  });
-  const std::filesystem::path cache_file = control.broadcast(built.string());
+    request.stop_wanted = [&] { return cancelled.load(); };
+    return build_token_store(request).string();
+  };
+  const std::filesystem::path cache_file = control.run_on_root(
+      build, [stop] { return stop != nullptr && stop->wanted_here(); }, [&] { cancelled = true; });
   return control.run_together([&] { return std::make_shared<const TokenStore>(cache_file, files); });
 }
 
 Datasets load_datasets(const TrainConfig& config, const TextEncoder* encoder, std::int64_t vocab_size,
-                       const std::filesystem::path& cache_folder, ControlChannel& control) {
+                       const std::filesystem::path& cache_folder, ControlChannel& control, StopRequest* stop) {
   Datasets datasets;
   const auto open = [&](const std::vector<std::filesystem::path>& files) {
-    return open_token_store(files, config, encoder, vocab_size, cache_folder, control);
+    return open_token_store(files, config, encoder, vocab_size, cache_folder, control, stop);
   };
   datasets.train.store = open(config.dataset);
   if (config.eval_dataset.empty()) return split(datasets.train.store, config, control);

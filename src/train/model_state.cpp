@@ -1,6 +1,7 @@
 #include "skrull/train/model_state.h"
 
 #include <algorithm>
+#include <exception>
 #include <functional>
 #include <vector>
 
@@ -44,9 +45,10 @@ TrainableParametersOptions state_options(const TrainConfig& config, bool trainin
 
 }  // namespace
 
-ModelState::ModelState(const TrainConfig& config, RankSession& rank, bool training)
+ModelState::ModelState(const TrainConfig& config, RankSession& rank, bool training, bool load_weights)
     : config_(load_qwen2_config(config.model_name_or_path)), table_(config_) {
   parameters_ = make_trainable_parameters(table_, state_options(config, training), rank.device(), rank.world());
+  if (!load_weights) return;
   parameters_->set_values([&](const BlockOnHost& block) {
     if (config.init == Initialization::random) {
       initialize_parameters(static_cast<std::uint64_t>(config.seed), config_.initializer_range, table_, block);
@@ -56,20 +58,39 @@ ModelState::ModelState(const TrainConfig& config, RankSession& rank, bool traini
   });
 }
 
+// "auto": fresh weights have no dtype of their own, loaded ones keep each tensor's.
+std::optional<DType> ModelState::export_dtype(const TrainConfig& config) const {
+  const bool is_fresh = config.init == Initialization::random;
+  return !config.save_dtype && is_fresh ? std::optional(config_.stored_dtype) : config.save_dtype;
+}
+
 void ModelState::export_model(const TrainConfig& config, const EndOfTurn& end_of_turn, ControlChannel& control,
                               const std::function<void(const WriteFolder&)>& use) {
-  // "auto": fresh weights have no dtype of their own, loaded ones keep each tensor's.
-  std::optional<DType> dtype = config.save_dtype;
-  if (!dtype && config.init == Initialization::random) dtype = config_.stored_dtype;
   // Not run_together(): gathering is collective, and ends on all ranks when rank 0 fails.
   WorkOutcome outcome;
   parameters_->get_values([&](const BlockOnHost& block) {
     const auto write = [&](const std::filesystem::path& folder) {
-      save_model_folder(folder, config.model_name_or_path, table_, block, dtype, end_of_turn, tokenizer_folder(config));
+      save_model_folder(folder, config.model_name_or_path, table_, block, export_dtype(config), end_of_turn,
+                        tokenizer_folder(config));
     };
     outcome = outcome_of([&] { use(write); });
   });
   control.agree_or_throw(outcome.problem, outcome.exit_code);
+}
+
+StoredAsFloat32 ModelState::stored_as_float32(const TrainConfig& config) const {
+  StoredAsFloat32 stored;
+  for (const DType dtype : exported_dtypes(table_, config.model_name_or_path, export_dtype(config))) {
+    stored.push_back(dtype == DType::float32);
+  }
+  return stored;
+}
+
+std::int64_t ModelState::exported_bytes(const TrainConfig& config) const {
+  const std::vector<DType> dtypes = exported_dtypes(table_, config.model_name_or_path, export_dtype(config));
+  std::int64_t bytes = 0;
+  for (std::size_t i = 0; i < dtypes.size(); ++i) bytes += table_.parameters()[i].elements() * size_of(dtypes[i]);
+  return bytes;
 }
 
 std::int64_t tokens_that_fit(const TrainConfig& config, const Qwen2Config& model, RankSession& rank) {

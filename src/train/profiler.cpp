@@ -10,6 +10,7 @@
 #include "skrull/core/error.h"
 #include "skrull/core/log.h"
 #include "skrull/core/stopwatch.h"
+#include "skrull/device/stream_stopwatch.h"
 #include "skrull/model/transformer.h"
 #include "skrull/parallel/local_attention.h"
 #include "skrull/parallel/trainable_parameters.h"
@@ -117,10 +118,8 @@ class TimedAttention final : public AttentionExecutor {
  private:
   template <class Work>
   double time(const Work& work) {
-    stream_.synchronize();
-    const Stopwatch watch;
+    const StreamStopwatch watch(stream_);
     work();
-    stream_.synchronize();
     return watch.seconds();
   }
 
@@ -247,10 +246,8 @@ double Profiler::measure(Probe& probe) {
   parameters_->begin_step(3);
   run_empty();
   attention_.begin(probe.batch);
-  device_.compute_stream().synchronize();
-  const Stopwatch watch;
+  const StreamStopwatch watch(device_.compute_stream());
   transformer_.forward_backward(probe.batch, *parameters_, attention_, *parameters_);
-  device_.compute_stream().synchronize();
   const double seconds = watch.seconds();
   const double forward = attention_.forward_seconds;
   const double backward = attention_.backward_seconds;
@@ -268,9 +265,8 @@ void Profiler::measure_the_rest() {
   Stream& stream = device_.compute_stream();
   Ops& ops = device_.ops();
   const auto timed = [&](std::vector<double>& times, const auto& work) {
-    const Stopwatch watch;
+    const StreamStopwatch watch(stream);
     work();
-    stream.synchronize();
     times.push_back(watch.seconds());
   };
   measure(empty_);

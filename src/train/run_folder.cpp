@@ -12,7 +12,12 @@
 #include "skrull/config/config_docs.h"
 #include "skrull/core/error.h"
 #include "skrull/core/file.h"
+#include "skrull/core/json.h"
+#include "skrull/core/log.h"
+#include "skrull/core/text.h"
 #include "skrull/model/model_io.h"
+#include "skrull/train/stop_request.h"
+#include "skrull/train/trainer_state.h"
 
 namespace skrull {
 namespace fs = std::filesystem;
@@ -20,7 +25,9 @@ namespace {
 
 constexpr std::string_view checkpoint_prefix = "checkpoint-";
 constexpr std::string_view temporary_prefix = ".saving-";
+constexpr std::string_view set_aside_suffix = ".set-aside";
 constexpr const char* cache_name = "cache";
+constexpr const char* args_name = "args.json";
 
 /// Step of a complete checkpoint folder's name, or nothing.
 std::optional<std::int64_t> checkpoint_step(const std::string& name) {
@@ -38,7 +45,11 @@ bool makes_weights_load(const std::string& name) {
 
 /// A file or folder that a run leaves in its output_dir beside the model.
 bool is_record_of_a_run(const std::string& name) {
-  return name == "args.json" || name == "metrics.jsonl" || name == "run.log" || checkpoint_step(name).has_value() ||
+  constexpr std::string_view partial = ".partial";  // of AtomicFileWriter
+  if (name.ends_with(partial)) return is_record_of_a_run(name.substr(0, name.size() - partial.size()));
+  const bool is_set_aside = name.starts_with(checkpoint_prefix) && name.ends_with(set_aside_suffix);
+  return name == args_name || name == "metrics.jsonl" || name == "run.log" || name == "trace.json" ||
+         name == trainer_state_file || checkpoint_step(name).has_value() || is_set_aside ||
          name.starts_with(temporary_prefix);
 }
 
@@ -63,6 +74,41 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
   std::vector<fs::path> entries;
   for (const auto& entry : fs::directory_iterator(folder)) entries.push_back(entry.path());
   return entries;
+}
+
+/// Whether the checkpoint that the config names lies in `folder`, or is one of those there.
+bool holds_resume_point(const fs::path& folder, const TrainConfig& config) {
+  const fs::path& wanted = config.resume_from_checkpoint;
+  if (wanted.empty() || wanted == resume_automatically) return false;
+  std::error_code unknown;
+  return fs::equivalent(folder, wanted, unknown) ||
+         fs::equivalent(folder, fs::absolute(wanted).lexically_normal().parent_path(), unknown);
+}
+
+/// A folder that is half removed must not look like a checkpoint: it loses its name first. What can't be removed is no
+/// reason to end a run.
+void remove_in_one_step(const fs::path& checkpoint) {
+  const fs::path doomed = checkpoint.parent_path() / (std::string(temporary_prefix) + "removed");
+  std::error_code problem;
+  fs::remove_all(doomed, problem);
+  fs::rename(checkpoint, doomed, problem);
+  if (!problem) fs::remove_all(doomed, problem);
+  if (problem) log::warning("{}: can't be removed: {}", checkpoint.string(), problem.message());
+}
+
+/// Keeps the rows of steps up to `step`. What follows a row that was not written to its end goes too.
+void cut_metrics_after(std::int64_t step, const fs::path& file) {
+  if (!fs::exists(file)) return;
+  const std::string text = read_file(file);
+  std::size_t kept = 0;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = text.find('\n', begin);
+    if (end == std::string::npos) break;
+    const OrderedJson row = OrderedJson::parse(text.substr(begin, end - begin), nullptr, false);
+    if (!row.is_object() || row.value("step", step + 1) > step) break;
+    kept = begin = end + 1;
+  }
+  if (kept < text.size()) write_file_atomically(file, std::string_view(text).substr(0, kept));
 }
 
 /// Runs `write` on a fresh folder `temporary`; removes it when that throws.
@@ -94,21 +140,49 @@ void RunFolder::check(const TrainConfig& config) const {
   check_input(path_, tokenizer_folder(config), "tokenizer folder");
   for (const fs::path& file : config.dataset) check_input(path_, file, "data file");
   for (const fs::path& file : config.eval_dataset) check_input(path_, file, "data file");
-  if (config.overwrite_output_dir) return;
+  const bool automatic = config.resume_from_checkpoint == resume_automatically;
+  const bool is_run_to_continue = automatic && fs::exists(path_ / args_name);
+  if (config.overwrite_output_dir || is_run_to_continue || holds_resume_point(path_, config)) return;
   for (const auto& entry : fs::directory_iterator(path_)) {
-    if (entry.path().filename() == cache_name) continue;
+    const std::string name = entry.path().filename();
+    if (name == cache_name || name == stop_file_name || (automatic && is_record_of_a_run(name))) continue;
     throw_invalid_input(
         "output_dir: {} is not empty (it holds {}); nothing was overwritten. Choose another output_dir, or set "
-        "overwrite_output_dir to replace an earlier run",
-        path_.string(), entry.path().filename().string());
+        "resume_from_checkpoint to auto to continue an earlier run, or overwrite_output_dir to replace it",
+        path_.string(), name);
   }
 }
 
 void RunFolder::begin(const TrainConfig& config) const {
+  if (!config.resume_from_checkpoint.empty()) set_aside_checkpoints_after(-1);
   for (const fs::path& entry : entries_of(path_)) {
-    if (is_record_of_a_run(entry.filename().string())) fs::remove_all(entry);
+    const std::string name = entry.filename();
+    const bool is_kept = !config.resume_from_checkpoint.empty() && name.ends_with(set_aside_suffix);
+    if (is_record_of_a_run(name) && !is_kept) fs::remove_all(entry);
   }
-  write_file_atomically(path_ / "args.json", config_to_json(config));
+  write_file_atomically(path_ / args_name, config_to_json(config));
+}
+
+void RunFolder::continue_after(std::int64_t step, const TrainConfig& config) const {
+  for (const fs::path& entry : entries_of(path_)) {
+    if (entry.filename().string().starts_with(temporary_prefix)) fs::remove_all(entry);
+  }
+  set_aside_checkpoints_after(step);
+  fs::remove(path_ / trainer_state_file);
+  cut_metrics_after(step, metrics_file());
+  write_file_atomically(path_ / args_name, config_to_json(config));
+}
+
+void RunFolder::set_aside_checkpoints_after(std::int64_t step) const {
+  for (const std::int64_t later : checkpoints()) {
+    if (later <= step) continue;
+    const fs::path folder = checkpoint_folder(later);
+    fs::path aside = folder;
+    aside += set_aside_suffix;
+    fs::remove_all(aside);
+    fs::rename(folder, aside);
+    log::warning("{}: set aside as {}, the run goes on from before it", folder.string(), aside.filename().string());
+  }
 }
 
 fs::path RunFolder::cache_folder() const {
@@ -122,26 +196,67 @@ fs::path RunFolder::checkpoint_folder(std::int64_t step) const {
   return path_ / (std::string(checkpoint_prefix) + std::to_string(step));
 }
 
-void RunFolder::save_checkpoint(std::int64_t step, std::int64_t total_limit,
-                                const std::function<void(const fs::path&)>& write) const {
-  const fs::path temporary = path_ / fmt::format("{}{}{}", temporary_prefix, checkpoint_prefix, step);
-  write_temporary_folder(temporary, write);
+std::vector<std::int64_t> RunFolder::checkpoints() const {
+  std::vector<std::int64_t> steps;
+  std::error_code absent;
+  for (const auto& entry : fs::directory_iterator(path_, absent)) {
+    if (const auto step = checkpoint_step(entry.path().filename().string())) steps.push_back(*step);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+fs::path RunFolder::temporary_checkpoint(std::int64_t step) const {
+  return path_ / fmt::format("{}{}{}", temporary_prefix, checkpoint_prefix, step);
+}
+
+void RunFolder::begin_checkpoint(std::int64_t step, std::int64_t bytes) const {
+  const fs::path temporary = temporary_checkpoint(step);
+  std::error_code problem;
+  fs::remove_all(temporary, problem);
+  fs::create_directories(temporary, problem);
+  if (problem) throw_run_failure("{}: can't be made: {}", temporary.string(), problem.message());
+  const fs::space_info space = fs::space(temporary, problem);
+  if (problem || space.available >= static_cast<std::uintmax_t>(bytes)) return;
+  throw_run_failure("{}: the disk is too full: {} needed, {} free", temporary.string(), format_bytes(bytes),
+                    format_bytes(static_cast<std::int64_t>(space.available)));
+}
+
+void RunFolder::complete_checkpoint(std::int64_t step, std::int64_t total_limit) const {
+  const fs::path temporary = temporary_checkpoint(step);
   const fs::path final_folder = checkpoint_folder(step);
   std::error_code problem;
-  fs::remove_all(final_folder, problem);
+  sync_folder(temporary);
+  if (fs::exists(final_folder)) {  // one that was passed over as damaged, say
+    fs::path old = temporary;
+    old += ".old";
+    fs::remove_all(old, problem);
+    fs::rename(final_folder, old, problem);
+  }
   fs::rename(temporary, final_folder, problem);
   if (problem) throw_run_failure("{}: can't be completed: {}", final_folder.string(), problem.message());
   sync_folder(path_);
-  if (total_limit <= 0) return;
+  const std::vector<std::int64_t> steps = checkpoints();
+  for (std::size_t i = 0; total_limit > 0 && i + static_cast<std::size_t>(total_limit) < steps.size(); ++i) {
+    if (steps[i] == step) continue;
+    remove_in_one_step(checkpoint_folder(steps[i]));
+  }
+}
 
-  std::vector<std::int64_t> steps;
-  for (const auto& entry : fs::directory_iterator(path_)) {
-    if (const auto found = checkpoint_step(entry.path().filename().string())) steps.push_back(*found);
+void RunFolder::discard_checkpoint(std::int64_t step) const {
+  std::error_code ignored;
+  fs::remove_all(temporary_checkpoint(step), ignored);
+}
+
+std::string RunFolder::advice_after_failed_save() const {
+  const std::vector<std::int64_t> steps = checkpoints();
+  if (steps.empty()) {
+    return fmt::format("There is no earlier checkpoint in {}; mend the cause and start again", path_.string());
   }
-  std::sort(steps.begin(), steps.end());
-  for (std::size_t i = 0; i + static_cast<std::size_t>(total_limit) < steps.size(); ++i) {
-    fs::remove_all(checkpoint_folder(steps[i]));
-  }
+  return fmt::format(
+      "{} is complete and unchanged: mend the cause and continue from it with "
+      "resume_from_checkpoint=auto",
+      checkpoint_folder(steps.back()).string());
 }
 
 void RunFolder::save_final(const std::function<void(const fs::path&)>& write) const {

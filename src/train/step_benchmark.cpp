@@ -6,6 +6,7 @@
 
 #include "random_batch.h"
 #include "skrull/comm/communicator.h"
+#include "skrull/core/median.h"
 #include "skrull/model/model_io.h"
 #include "skrull/model/transformer.h"
 #include "skrull/parallel/local_attention.h"

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "skrull/core/stopwatch.h"
 #include "skrull/schedule/plan_io.h"
 
 namespace skrull {
@@ -15,33 +16,41 @@ StepPlanner::StepPlanner(const Dataset& dataset, const LoaderOptions& options, s
       loader_(store_, dataset.samples, options),
       ahead_(store_, dataset.samples, options) {}
 
-std::string StepPlanner::plan_as_text(std::int64_t step) {
+StepPlanner::MadePlan StepPlanner::make(std::int64_t step) {
+  const Stopwatch watch;
   PlanFile file;
   file.plan = ahead_.plan(ahead_.global_batch(step));
   file.model = options_.cost->model();
-  return plan_to_json(file);
+  const double predicted = evaluate_plan(file.plan, *options_.cost).step_seconds;
+  std::string text = plan_to_json(file);
+  return {std::move(text), predicted, watch.seconds(), 0.0};
 }
 
-std::string StepPlanner::take_plan(std::int64_t step) {
-  if (control_.rank() != 0) return "";
-  if (planned_.valid()) {
-    std::string text = planned_.get();  // also when it is of another step: the thread uses ahead_
-    if (planned_step_ == step) return text;
-  }
-  return plan_as_text(step);
+StepPlanner::MadePlan StepPlanner::take(std::int64_t step) {
+  if (control_.rank() != 0) return {};
+  const Stopwatch watch;
+  MadePlan made;
+  const bool ahead = planned_.valid();
+  if (ahead) made = planned_.get();  // also when it is of another step: the thread uses ahead_
+  if (!ahead || planned_step_ != step) made = make(step);
+  made.waited_seconds = watch.seconds();
+  return made;
 }
 
-StepBatches StepPlanner::step(std::int64_t step) {
+PlannedStep StepPlanner::step(std::int64_t step) {
   GlobalBatch batch = loader_.global_batch(step);
-  const std::string of_rank_0 = control_.run_together([&] { return take_plan(step); });
-  Plan plan = parse_plan(control_.broadcast(of_rank_0), "the plan of rank 0").plan;
+  const MadePlan made = control_.run_together([&] { return take(step); });
+  Plan plan = parse_plan(control_.broadcast(made.text), "the plan of rank 0").plan;
   if (control_.rank() == 0 && step + 1 < steps_) {
     planned_step_ = step + 1;
-    planned_ = std::async(std::launch::async, [this, next = step + 1] { return plan_as_text(next); });
+    planned_ = std::async(std::launch::async, [this, next = step + 1] { return make(next); });
   }
   const int context_parallel = options_.topology.context_parallel;
-  return {store_, std::move(batch), std::move(plan), options_.rank / context_parallel,
-          options_.rank % context_parallel};
+  return {
+      {store_, std::move(batch), std::move(plan), options_.rank / context_parallel, options_.rank % context_parallel},
+      made.predicted_seconds,
+      made.scheduling_seconds,
+      made.waited_seconds};
 }
 
 }  // namespace skrull

@@ -1,14 +1,13 @@
 // Runs that fail on the way: a full disk, a killed rank, ranks that disagree. Non-zero exit code, a reason, no hang.
-#include <signal.h>
 #include <sys/mount.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <thread>
 
 #include "skrull/core/file.h"
 #include "support/catch.h"
+#include "train/launched_run.h"
 #include "train/training_fixture.h"
 
 using namespace skrull;
@@ -46,6 +45,7 @@ class SmallDisk {
   SmallDisk(const SmallDisk&) = delete;
   SmallDisk& operator=(const SmallDisk&) = delete;
   bool mounted() const { return mounted_; }
+  void resize(const char* size) const { ::mount("tmpfs", folder_.c_str(), "tmpfs", MS_REMOUNT, size); }
 
  private:
   fs::path folder_;
@@ -67,26 +67,47 @@ std::vector<std::string> launch(int ranks, std::vector<std::string> command) {
 
 }  // namespace
 
-TEST_CASE("a full disk while saving is an error that names the file; a checkpoint before it stays", "[failed_run]") {
+TEST_CASE("a full disk while saving is an error; the checkpoint before it stays, and the run continues there",
+          "[failed_run]") {
   test::TrainingFixture fixture;
-  // The model takes 84 kB: one checkpoint fits, the next does not.
-  const SmallDisk disk(fixture / "disk", "size=160k");
+  // The model takes 84 kB, the moments twice that: one checkpoint fits, the next does not.
+  const SmallDisk disk(fixture / "disk", "size=400k");
   if (!disk.mounted()) return;
+  const Overrides run = test::joined(options(fixture), {"max_steps=4", "save_steps=1", "learning_rate=0.01"});
   for (const int ranks : {0, 2}) {
-    Overrides run = options(fixture);
-    run.emplace_back("save_steps=1");
-    run.emplace_back("overwrite_output_dir=true");
-    const auto result = fixture.run("disk", run, ranks);
+    const auto result = fixture.run("disk", test::joined(run, {"overwrite_output_dir=true"}), ranks);
     INFO(result.errors);
     CHECK(result.exit_code == 1);
-    CHECK(test::contains(result.errors, "/disk/.saving-model"));
-    CHECK(test::contains(result.errors, "free"));
+    CHECK(test::contains(result.errors, "checkpoint-2 was not saved: "));
+    CHECK(test::contains(result.errors, "the disk is too full: "));
+    CHECK(test::contains(result.errors, "/disk/checkpoint-1 is complete and unchanged: mend the cause and continue"));
     CHECK(result.output.empty());
-    CHECK(fs::exists(fixture / "disk" / "checkpoint-1" / "config.json"));
-    CHECK_FALSE(fs::exists(fixture / "disk" / ".saving-model"));
+    CHECK(test::run_skrull({"inspect", (fixture / "disk").string()}).exit_code == 0);
+    CHECK_FALSE(fs::exists(fixture / "disk" / ".saving-checkpoint-2"));
     CHECK_FALSE(holds_a_model(fixture / "disk"));
     CHECK(fixture.metrics("disk").steps.size() == 2);
   }
+  disk.resize("size=4m");
+  REQUIRE(fixture.run("disk", test::joined(run, {"resume_from_checkpoint=auto"}), 2).exit_code == 0);
+  REQUIRE(fixture.run("elsewhere", run, 2).exit_code == 0);
+  CHECK(read_file(fixture / "disk" / "model.safetensors") == read_file(fixture / "elsewhere" / "model.safetensors"));
+}
+
+TEST_CASE("a write that fails on one rank fails the checkpoint on all, and leaves nothing", "[failed_run]") {
+  test::TrainingFixture fixture;
+  const Overrides run = test::joined(options(fixture), {"save_steps=1"});
+  // A rank's part of the moments takes 79 kB.
+  const std::vector<std::string> limited = {"bash", "-c",
+                                            "if [ $OMPI_COMM_WORLD_RANK = 1 ]; then ulimit -f 60; fi; exec " +
+                                                quoted({program}) + quoted(fixture.arguments("train", "out", run))};
+  const auto result = test::run_command(launch(2, limited));
+  INFO(result.errors);
+  CHECK(result.exit_code == 1);
+  CHECK(test::contains(result.errors, "checkpoint-1 was not saved: "));
+  CHECK(test::contains(result.errors, "optimizer-00002-of-00002.safetensors.partial: writing failed: File too large"));
+  CHECK(test::contains(result.errors, "There is no earlier checkpoint"));
+  CHECK_FALSE(fs::exists(fixture / "out" / "checkpoint-1"));
+  CHECK_FALSE(fs::exists(fixture / "out" / ".saving-checkpoint-1"));
 }
 
 TEST_CASE("an earlier run's model stays until the new one is saved", "[failed_run]") {
@@ -120,25 +141,54 @@ TEST_CASE("a limit on the size of files is a failed write, not a sudden end", "[
 
 TEST_CASE("a rank that is killed in the middle of training takes all with it", "[failed_run]") {
   test::TrainingFixture fixture;
-  Overrides run = options(fixture);
-  run.emplace_back("max_steps=100000000");
-  std::vector<std::string> command = {"bash", "-c",
-                                      "echo $$ > " + (fixture / "pid-").string() + "$OMPI_COMM_WORLD_RANK; exec " +
-                                          quoted({program}) + quoted(fixture.arguments("train", "out", run))};
-  test::CommandResult result;
-  std::thread job([&] { result = test::run_command(launch(2, command)); });
-  for (int waited = 0; waited < 1000; ++waited) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    const fs::path metrics = fixture / "out" / "metrics.jsonl";
-    if (fs::exists(metrics) && fs::file_size(metrics) > 1000) break;
-  }
-  const pid_t victim = std::atoi(read_file(fixture / "pid-1").c_str());
-  CHECK(::kill(victim, SIGKILL) == 0);
-  job.join();
+  const Overrides run = test::joined(options(fixture), {"max_steps=100000000"});
+  test::LaunchedRun job(fixture / "", 2, fixture.arguments("train", "out", run));
+  test::wait_until([&] { return test::is_training(fixture / "out"); });
+  job.send(1, SIGKILL);
+  const test::CommandResult& result = job.wait();
   INFO(result.errors);
   CHECK(result.exit_code == 128 + 9);
   CHECK(result.output.empty());
   CHECK(fixture.metrics("out").steps.size() > 1);
+  CHECK_FALSE(holds_a_model(fixture / "out"));
+}
+
+TEST_CASE("a rank that hangs ends all after timeout_seconds, with its number, the operation and the step",
+          "[failed_run]") {
+  test::TrainingFixture fixture;
+  for (const int hanging : {0, 2}) {
+    const std::string output = "out-" + std::to_string(hanging);
+    const Overrides run = test::joined(options(fixture), {"max_steps=100000000", "ddp_timeout=5"});
+    test::LaunchedRun job(fixture / "", 3, fixture.arguments("train", output, run));
+    test::wait_until([&] { return test::is_training(fixture / output); });
+    job.send(hanging, SIGSTOP);
+    const test::CommandResult& result = job.wait();
+    INFO(result.errors);
+    CHECK(result.exit_code == 1);
+    CHECK(test::contains(result.errors, fmt::format("rank {} did not come within 5 s (timeout_seconds)", hanging)));
+    const auto last = static_cast<std::int64_t>(fixture.metrics(output).steps.size());
+    CHECK((test::contains(result.errors, fmt::format(" (step {}): ", last)) ||
+           test::contains(result.errors, fmt::format(" (step {}): ", last + 1))));
+    CHECK(test::contains(result.errors, hanging == 0 ? "arrived: 1, 2" : "arrived: 0, 1"));
+  }
+}
+
+TEST_CASE("a rank that is killed while others wait for its keys and values takes all with it", "[failed_run]") {
+  test::TrainingFixture fixture;
+  const auto rows = fixture.write("rows.jsonl", test::random_rows(52, 6, 200, 97));
+  const Overrides run = {"dataset=" + rows.string(), "max_steps=100000000", "context_parallel_size=3",
+                         "scheduler.policy=deepspeed"};
+  test::LaunchedRun job(fixture / "", 3, fixture.arguments("train", "out", run));
+  test::wait_until([&] { return test::is_training(fixture / "out"); });
+  // Stopped, it leaves the others in the hop that they are in, or in the next one.
+  job.send(1, SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  job.send(1, SIGKILL);
+  const test::CommandResult& result = job.wait();
+  INFO(result.errors);
+  CHECK(result.exit_code == 128 + 9);
+  CHECK(test::contains(result.errors, "signal 9"));
+  CHECK(result.output.empty());
   CHECK_FALSE(holds_a_model(fixture / "out"));
 }
 

@@ -1,9 +1,11 @@
 // The MPI communicator against sums formed here, on 1 (self), 2, 3 and 4 ranks, with whole and with tiny messages.
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <thread>
 #include <vector>
 
 #include "skrull/comm/communicator.h"
@@ -319,7 +321,31 @@ TEST_CASE("control: sums, maxima, texts", "[mpi][control]") {
   CHECK(control.broadcast(rank() == 0 ? "" : "other").empty());
   const std::string plan(200000, 'p');
   CHECK(control.broadcast(rank() == 0 ? plan : "") == plan);
+  std::vector<std::string> texts;
+  for (int who = 0; who < size(); ++who) texts.push_back(std::string(static_cast<std::size_t>(who) * 3, 'a' + who));
+  CHECK(control.gather(texts[static_cast<std::size_t>(rank())]) == texts);
   control.barrier();
+}
+
+TEST_CASE("control: rank 0 works, the others wait without a collective open, and any of them can stop it",
+          "[mpi][control]") {
+  World world;
+  ControlChannel control(*world.communicator, world.stream);
+  CHECK(control.run_on_root([] { return std::string("built"); }, [] { return false; }, [] {}) == "built");
+  std::atomic<bool> cancelled{false};
+  const auto work = [&]() -> std::string {
+    while (!cancelled) std::this_thread::yield();
+    throw Stopped("stopped in the middle");
+  };
+  const auto wanted_by_the_last = [] { return rank() == size() - 1; };
+  try {
+    control.run_on_root(work, wanted_by_the_last, [&] { cancelled = true; });
+    FAIL("no error");
+  } catch (const Stopped& error) {
+    CHECK(error.what() == std::string("stopped in the middle"));
+    CHECK(failed_together(error));
+  }
+  CHECK(cancelled == (rank() == 0));
 }
 
 TEST_CASE("control: all ranks fail with the lowest rank's problem", "[mpi][control]") {

@@ -24,7 +24,7 @@ class StoreFixture {
   }
 
   TokenStoreRequest request(const std::vector<std::filesystem::path>& files) const {
-    return {files, &encoder_, {100, OverlengthPolicy::drop, 1000}, folder_ / "cache", 2};
+    return {files, &encoder_, {100, OverlengthPolicy::drop, 1000}, folder_ / "cache", 2, {}};
   }
 
   TokenStore open(const TokenStoreRequest& request) const { return {build_token_store(request), request.files}; }

@@ -202,6 +202,17 @@ TEST_CASE("bad rows are reported in file order, the same with any number of thre
   CHECK(files_in(request.cache_folder, ".partial").empty());
 }
 
+TEST_CASE("asked to stop, tokenizing ends and leaves no file") {
+  StoreFixture fixture;
+  TokenStoreRequest request = fixture.request({fixture.write("rows.jsonl", mixed_rows(2000))});
+  int asked = 0;
+  request.stop_wanted = [&] { return ++asked == 2; };
+  CHECK_THROWS_AS(build_token_store(request), Stopped);
+  CHECK(asked == 2);
+  CHECK(files_in(request.cache_folder, ".bin").empty());
+  CHECK(files_in(request.cache_folder, ".partial").empty());
+}
+
 TEST_CASE("at most five bad rows are shown") {
   StoreFixture fixture;
   std::string rows;

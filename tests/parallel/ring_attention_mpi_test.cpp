@@ -208,6 +208,28 @@ TEST_CASE("rings that overlap in any way, beside local sequences, for any plan",
   }
 }
 
+TEST_CASE("long sequences are computed in slices between the hops, with the same results in every run", "[ring]") {
+  World world;
+  PlannedBatch planned = on_first_ranks(size(), {600, 301});
+  planned.lengths.insert(planned.lengths.end(), {700, 90});
+  planned.micro_batch.local[0] = {2};
+  planned.micro_batch.local[1] = {3};
+  check_against_definition(world, planned);
+  const MicroBatch batch = test::batch_of_rank(planned, rank());
+  const auto order = order_backward(schedule_rings(batch), {(size() - 1) * test::largest_share(planned), 1});
+  std::size_t slices = 0;
+  for (const auto& group : order.local) slices += group.size();
+  if (rank() == 0) CHECK(slices > batch.local.size() + 2);
+  const auto sequences = sequences_of(planned, DType::float32);
+  const auto attention = world.ring_attention(planned);
+  attention->begin(batch);
+  Packed first(batch, sequences, DType::float32);
+  Packed second = first;
+  first.run(*attention);
+  second.run(*attention);
+  CHECK(first.dqkv == second.dqkv);
+}
+
 TEST_CASE("layers and micro-batches follow each other through the same buffers", "[ring]") {
   World world;
   const PlannedBatch planned = test::random_batch(7, size(), 9, 50);

@@ -87,9 +87,11 @@ TEST_CASE("activations by hand for a model of round sizes") {
   CHECK(per_token(Recompute::full).rings == 0);
   MemoryOptions ring = options_of(0, 8);
   ring.largest_ring = 8;
-  // Own K and V, 64 numbers, and those of 7 hops; per hop fp32 dK and dV of what arrived and from other ranks; the
+  // Own K and V, 64 numbers, and those of 7 hops; of 3 hops fp32 dK and dV of what arrived and from other ranks; the
   // output's fp32 sum; fp32 output and log-sum-exp of one hop.
-  CHECK(MemoryModel(small, ring).per_token().rings == 8 * 64 * 2 + 2 * 7 * 64 * 4 + 64 * 4 + (64 + 4) * 4);
+  CHECK(MemoryModel(small, ring).per_token().rings == 8 * 64 * 2 + 2 * 3 * 64 * 4 + 64 * 4 + (64 + 4) * 4);
+  ring.largest_ring = 2;
+  CHECK(MemoryModel(small, ring).per_token().rings == 2 * 64 * 2 + 2 * 64 * 4 + 64 * 4 + (64 + 4) * 4);
 }
 
 TEST_CASE("the tokens that fit are the most that fit") {

@@ -109,8 +109,12 @@ TEST_CASE("an evaluation gives the same numbers over rings", "[context_parallel]
   Fixture fixture;
   const Overrides data = {"dataset=" + fixture.write("rows.jsonl", rows_of({40, 7, 133, 90, 2, 18, 64, 25})).string()};
   const EvalResult expected = fixture.evaluate_here(data);
-  for (const int ranks : {2, 3}) {
-    const auto result = fixture.evaluate(test::joined(data, sharded(ranks, "packed", "70")), ranks);
+  const std::vector<std::pair<int, Overrides>> layouts = {{2, sharded(2, "packed", "70")},
+                                                          {3, sharded(3, "packed", "70")},
+                                                          {4, sharded(2, "skrull", "70")},
+                                                          {4, sharded(4, "deepspeed", "40")}};
+  for (const auto& [ranks, layout] : layouts) {
+    const auto result = fixture.evaluate(test::joined(data, layout), ranks);
     INFO(result.errors);
     const Json numbers = test::result_of(result);
     CHECK(numbers.at("loss").get<double>() == Approx(expected.loss).epsilon(1e-5));
@@ -147,4 +151,31 @@ TEST_CASE("a row that fits no ring is named, with what would do", "[context_para
                  "rows.jsonl:2: the row has 40 tokens (20 on each context-parallel rank) and does not fit into "
                  "bucket_tokens 19: set bucket_tokens to at least 20, or cutoff_len to at most 38, or "
                  "context_parallel_size to at least 3"));
+}
+
+TEST_CASE("rows that fit no ring are cut or left out by cutoff_len and overlength", "[context_parallel]") {
+  Fixture fixture;
+  const Overrides options = test::joined(fixture.on("rows.jsonl", rows_of({9, 40, 12})), sharded(2, "packed", "19"));
+  const std::vector<std::pair<std::string, double>> ends = {{"truncate", 9 + 38 + 12}, {"drop", 9 + 12}};
+  for (const auto& [overlength, tokens] : ends) {
+    fixture.train(overlength, test::joined(options, {"cutoff_len=38", "overlength=" + overlength}), 2);
+    for (const double of_step : fixture.metrics(overlength).of_steps("tokens")) CHECK(of_step == tokens);
+  }
+  const auto refused = fixture.run("out", test::joined(options, {"cutoff_len=38", "overlength=error"}), 2);
+  CHECK(refused.exit_code == 2);
+  CHECK(contains(refused.errors, "rows.jsonl:2"));
+}
+
+TEST_CASE("ranks that context parallelism does not divide are refused with what would do", "[context_parallel]") {
+  Fixture fixture;
+  for (const int ranks : {2, 3}) {
+    const auto result =
+        fixture.run("out", test::joined(fixture.on("rows.jsonl", rows_of({9, 40})), sharded(4, "skrull", "64")), ranks);
+    CHECK(result.exit_code == 2);
+    CHECK(
+        contains(result.errors, fmt::format("context_parallel_size 4 does not divide the {} ranks of this run: choose "
+                                            "one of 1, {}, or start another number of ranks",
+                                            ranks, ranks)));
+    CHECK_FALSE(std::filesystem::exists(fixture / "out" / "metrics.jsonl"));
+  }
 }

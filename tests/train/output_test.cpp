@@ -30,6 +30,14 @@ const std::vector<std::string> step_fields = {"step",
                                               "tokens_per_second",
                                               "trained_tokens_per_second",
                                               "step_seconds",
+                                              "predicted_step_seconds",
+                                              "schedule_seconds",
+                                              "schedule_wait_seconds",
+                                              "comm_seconds",
+                                              "comm_exposed_seconds",
+                                              "imbalance",
+                                              "local_tokens",
+                                              "ring_tokens",
                                               "mfu",
                                               "peak_memory_bytes",
                                               "eta_seconds",
@@ -82,9 +90,15 @@ void check_all_options(const Json& args, const Json& schema) {
   CHECK(args.size() == options);
 }
 
-const std::set<std::string> model_files = {"config.json", "generation_config.json", "model.safetensors"};
-const std::set<std::string> run_files = {"args.json",   "metrics.jsonl",          "run.log",
-                                         "config.json", "generation_config.json", "model.safetensors"};
+const std::set<std::string> checkpoint_files = {"config.json",
+                                                "generation_config.json",
+                                                "model.safetensors",
+                                                "manifest.json",
+                                                "optimizer-00001-of-00001.safetensors",
+                                                "trainer_state.json"};
+const std::set<std::string> run_files = {"args.json",          "metrics.jsonl", "run.log",
+                                         "trainer_state.json", "config.json",   "generation_config.json",
+                                         "model.safetensors"};
 
 std::set<std::string> with_checkpoints(std::set<std::string> names, const std::vector<int>& steps) {
   for (const int step : steps) names.insert(fmt::format("checkpoint-{}", step));
@@ -259,7 +273,7 @@ TEST_CASE("checkpoints are whole models of their step; a limit removes the oldes
   std::set<std::string> different;
   for (const int step : {1, 2, 3, 4}) {
     const fs::path checkpoint = fixture / "all" / fmt::format("checkpoint-{}", step);
-    CHECK(entries_of(checkpoint) == model_files);
+    CHECK(entries_of(checkpoint) == checkpoint_files);
     different.insert(read_file(checkpoint / "model.safetensors"));
   }
   different.insert(read_file(fixture / "all" / "model.safetensors"));

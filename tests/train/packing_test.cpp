@@ -241,6 +241,32 @@ TEST_CASE("worked examples: accumulation, ranks and sequence mean", "[packing]")
                                                 {"bucket_tokens=8"})) == Approx(2.0).epsilon(1e-5));
 }
 
+TEST_CASE("worked examples: a rank whose shard has no label", "[packing]") {
+  WorkedExamples examples;
+  // 40 tokens over two ranks: rank 1 holds tokens 10 to 29 and predicts 11 to 30, rank 0 the others. Ten labels of 2.0.
+  for (const bool on_rank_0 : {false, true}) {
+    INFO(on_rank_0);
+    TokenRow row = repeated(2, 20);
+    for (std::size_t t = 0; t < row.ids.size(); ++t) {
+      const bool label_of_rank_0 = t <= 10 || t > 30;
+      if (label_of_rank_0 != on_rank_0) (*row.labels)[t] = -100;
+    }
+    const Overrides options = examples.on({row}, {"context_parallel_size=2", "bucket_tokens=20"});
+    const Json step = examples.train(options, 2).steps.at(0);
+    CHECK(step.at("trained_tokens") == 10);
+    CHECK(step.at("loss").get<double>() == Approx(2.0).epsilon(1e-5));
+    CHECK(step.at("grad_norm").get<double>() > 0.1);
+    CHECK(test::result_of(examples.evaluate(options, 2)).at("loss").get<double>() == Approx(2.0).epsilon(1e-5));
+  }
+  // Four micro-batches over rings of which one has a single label: 3 x 4 x 2.0 and 6.0, over 13 labels.
+  TokenRow masked = repeated(6, 4);
+  masked.labels = std::vector<std::int32_t>(8, -100);
+  (*masked.labels)[1] = 0;
+  const Overrides rings = examples.on({repeated(2, 4), masked, repeated(2, 4), repeated(2, 4)},
+                                      {"context_parallel_size=2", "bucket_tokens=4", "scheduler.policy=deepspeed"});
+  CHECK(examples.loss_of_first_step(rings, 2) == Approx(30.0 / 13).epsilon(1e-5));
+}
+
 TEST_CASE("worked examples: the last, smaller accumulation of an epoch weighs its own tokens", "[packing]") {
   WorkedExamples examples;
   const Overrides options =

@@ -51,12 +51,6 @@ void check_same_run(const TrainingFixture& fixture, const std::string& output, c
   CHECK(largest_relative_difference(read_weights(fixture / output), read_weights(fixture / expected)) < 1e-4);
 }
 
-MpiSession single_rank() {
-  int argc = 0;
-  char** argv = nullptr;
-  return {argc, argv};
-}
-
 std::string to_json_lines(const std::vector<TokenRow>& rows) {
   std::string lines;
   for (const TokenRow& row : rows) {
@@ -146,7 +140,8 @@ std::string MetricsRows::without_measurements() const {
   for (const std::vector<Json>* rows : {&steps, &evaluations}) {
     for (Json row : *rows) {
       for (const char* field : {"tokens_per_second", "trained_tokens_per_second", "step_seconds", "mfu",
-                                "peak_memory_bytes", "eta_seconds", "eval_seconds"}) {
+                                "peak_memory_bytes", "eta_seconds", "eval_seconds", "schedule_seconds",
+                                "schedule_wait_seconds", "comm_seconds", "comm_exposed_seconds", "imbalance"}) {
         row.erase(field);
       }
       text += row.dump() + "\n";
@@ -172,6 +167,7 @@ TrainingFixture::TrainingFixture() {
 }
 
 fs::path TrainingFixture::write(const std::string& name, const std::string& content) {
+  fs::create_directories((folder_ / name).parent_path());
   std::ofstream(folder_ / name, std::ios::binary) << content;
   return folder_ / name;
 }
@@ -202,11 +198,11 @@ TrainConfig TrainingFixture::config(const std::string& output, const Overrides& 
 }
 
 TrainSummary TrainingFixture::run_here(const std::string& output, const Overrides& overrides) const {
-  return train(config(output, overrides), single_rank());
+  return train(config(output, overrides), MpiSession::alone());
 }
 
 EvalResult TrainingFixture::evaluate_here(const Overrides& overrides) const {
-  return skrull::evaluate(config("eval", overrides), single_rank());
+  return skrull::evaluate(config("eval", overrides), MpiSession::alone());
 }
 
 std::string tiny_model(const std::string& name) {

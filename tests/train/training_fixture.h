@@ -72,7 +72,7 @@ class TrainingFixture {
  public:
   TrainingFixture();
 
-  /// Writes a data file; its path.
+  /// Writes a file, `name` may lead into a folder; its path.
   std::filesystem::path write(const std::string& name, const std::string& content);
   std::filesystem::path write(const std::string& name, const std::vector<TokenRow>& rows);
 
@@ -103,9 +103,6 @@ void check_same(const std::vector<double>& values, const std::vector<double>& ex
 /// Two runs of one training, laid out differently: the same counts and learning rates, losses and gradient norms within
 /// 1e-5, weights within 1e-4.
 void check_same_run(const TrainingFixture& fixture, const std::string& output, const std::string& expected);
-
-/// This process as the only rank.
-MpiSession single_rank();
 
 /// The tiny model of tests/data/model with this name.
 std::string tiny_model(const std::string& name = "tied_mha_d16");

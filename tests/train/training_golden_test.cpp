@@ -84,8 +84,9 @@ TEST_CASE("20 steps reproduce torch's losses, gradient norms, learning rates and
     INFO("step " << step);
     const double rate = learning_rate_at(learning_rates, static_cast<std::int64_t>(step));
     CHECK(rate == Approx(learning_rate[step]).epsilon(1e-6));
-    const StepOutcome outcome = run_step(test::one_rank_step(*run.store, rows.steps[step], bucket), run.config, rate,
-                                         run.model, run.state.parameters(), run.attention, run.rank.control());
+    const StepOutcome outcome =
+        run_step(test::one_rank_step(*run.store, rows.steps[step], bucket), run.config, rate, run.model,
+                 run.state.parameters(), run.attention, run.rank.device(), run.rank.control());
     CHECK(outcome.updated);
     CHECK(outcome.loss == Approx(loss[step]).epsilon(1e-5));
     CHECK(outcome.grad_norm == Approx(grad_norm[step]).epsilon(1e-5));

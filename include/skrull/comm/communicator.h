@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "skrull/core/explain.h"
 #include "skrull/core/tensor.h"
@@ -91,17 +93,26 @@ class ControlChannel {
   double sum(double value);
   std::int64_t max(std::int64_t value);
   double max(double value);
+  /// Each value's sum, in place.
+  void sum(std::span<double> values);
   /// Root's text on every rank.
   std::string broadcast(const std::string& text, int root = 0);
+  /// The texts of all ranks, in rank order, on every rank.
+  std::vector<std::string> gather(const std::string& text);
   void barrier();
   /// `problem` is empty or what went wrong on this rank (with its exit code). When any rank has a problem, every rank
-  /// throws the first one's (lowest rank) as InvalidInput or RunFailure by its code. Collective: this is how ranks fail
-  /// together.
+  /// throws the first one's (lowest rank) as InvalidInput, RunFailure or Stopped by its code. Collective: this is how
+  /// ranks fail together.
   void agree_or_throw(const std::string& problem, int exit_code);
   /// Runs `work`, which must not use collectives, and returns its result; when it throws on any rank, all ranks throw
   /// as by agree_or_throw().
   template <class Work>
   auto run_together(Work&& work);
+  /// For work of rank 0 that may take long: runs it on a thread of its own, while all ranks meet several times a
+  /// second, so that no collective stays open meanwhile. When `stop_wanted` says true on any rank, `cancel` is called
+  /// on rank 0, which should make the work end soon. The result on every rank; what the work throws, all ranks throw.
+  std::string run_on_root(const std::function<std::string()>& work, const std::function<bool()>& stop_wanted,
+                          const std::function<void()>& cancel);
 
  private:
   Communicator& communicator_;

@@ -14,6 +14,7 @@ struct MessageLimits {
   std::int64_t message_bytes = std::int64_t{1} << 20;    ///< longer messages travel in pieces; at most 1 GiB
   std::int64_t scratch_bytes = std::int64_t{16} << 20;   ///< per communicator, for contributions of other ranks
   std::int64_t gathered_bytes = std::int64_t{64} << 10;  ///< an all-reduce up to this goes to everyone in one trip
+  double timeout_seconds = 1800;                         ///< without any message, then an operation fails; 0: never
 };
 
 /// Starts MPI (MPI_THREAD_MULTIPLE) when the program was launched by mpirun or srun with PMI; stays a single rank
@@ -35,6 +36,8 @@ struct MessageLimits {
 class MpiSession {
  public:
   MpiSession(int& argc, char**& argv);
+  /// This process as the only rank, without MPI, also within a job of several ranks.
+  static MpiSession alone() { return {}; }
   ~MpiSession();
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
@@ -54,6 +57,8 @@ class MpiSession {
   [[noreturn]] void abort(int exit_code) const;
 
  private:
+  MpiSession() = default;
+
   bool started_ = false;
   int exceptions_at_start_ = 0;
   int rank_ = 0;

@@ -110,6 +110,15 @@ inline constexpr auto choices_of<CpuBinding> = std::to_array<Choice<CpuBinding>>
     {CpuBinding::keep, "keep", "leave the binding as the launcher set it"},
 });
 
+enum class EmulatedClock { wall, processor };
+template <>
+inline constexpr auto choices_of<EmulatedClock> = std::to_array<Choice<EmulatedClock>>({
+    {EmulatedClock::wall, "wall", "a transfer that the network would take longer for is waited for"},
+    {EmulatedClock::processor, "processor",
+     "times are counted, not waited for: each rank computes with one thread, and its time is that thread's, as if it "
+     "had a core of its own"},
+});
+
 enum class GradientCheckpointing { none, selective, full };
 template <>
 inline constexpr auto choices_of<GradientCheckpointing> = std::to_array<Choice<GradientCheckpointing>>({

@@ -32,6 +32,15 @@ struct SchedulerConfig {
   bool operator==(const SchedulerConfig&) const = default;
 };
 
+struct EmulatedNetworkConfig {
+  double bytes_per_s = 0.0;  ///< 0: no emulation
+  double latency_s = 0.0;
+  EmulatedClock clock = EmulatedClock::wall;
+
+  bool enabled() const { return bytes_per_s > 0.0; }
+  bool operator==(const EmulatedNetworkConfig&) const = default;
+};
+
 /// Every option of a run, with its default, in the order of the reference. An empty path or list means "not given".
 struct TrainConfig {  // NOLINT(clang-analyzer-optin.performance.Padding)
   // Model
@@ -86,6 +95,8 @@ struct TrainConfig {  // NOLINT(clang-analyzer-optin.performance.Padding)
   GradientReductionChoice reduce_gradients = GradientReductionChoice::micro_batch;
   std::int64_t loss_chunk_tokens = 0;  ///< 0: automatic
   CpuBinding cpu_binding = CpuBinding::automatic;
+  EmulatedNetworkConfig emulated_network;
+  std::int64_t timeout_seconds = 1800;  ///< 0: none
 
   // Output
   std::filesystem::path output_dir;
@@ -94,10 +105,19 @@ struct TrainConfig {  // NOLINT(clang-analyzer-optin.performance.Padding)
   std::int64_t eval_steps = 0;        ///< 0: only at the end
   std::int64_t save_steps = 0;        ///< 0: only at the end
   std::int64_t save_total_limit = 0;  ///< 0: keep all
+  bool save_only_model = false;       ///< of periodic checkpoints
   std::optional<DType> save_dtype;    ///< empty: "auto", as in the input model
+  bool trace = false;
+  std::int64_t trace_first_step = 2;
+  std::int64_t trace_steps = 1;
+  /// "auto" (resume_automatically), a checkpoint or the output_dir of a run; empty: start anew.
+  std::filesystem::path resume_from_checkpoint;
 
   bool operator==(const TrainConfig&) const = default;
 };
+
+/// The value of resume_from_checkpoint that means: from the newest valid checkpoint in output_dir, if there is one.
+inline constexpr const char* resume_automatically = "auto";
 
 /// Sequences per optimizer step when nothing says otherwise.
 inline constexpr std::int64_t default_global_batch_size = 16;

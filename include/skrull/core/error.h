@@ -33,6 +33,12 @@ class RunFailure : public Error {
   explicit RunFailure(const std::string& message) : Error(ExitCode::run_failed, message) {}
 };
 
+/// The run was asked to stop and has saved what there was to save (exit code 75).
+class Stopped : public Error {
+ public:
+  explicit Stopped(const std::string& message) : Error(ExitCode::stopped_by_signal, message) {}
+};
+
 template <class... Args>
 [[noreturn]] void throw_invalid_input(fmt::format_string<Args...> message, Args&&... args) {
   throw InvalidInput(fmt::format(message, std::forward<Args>(args)...));

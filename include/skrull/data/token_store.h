@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "skrull/core/file.h"
@@ -18,6 +20,8 @@ struct TokenStoreRequest {
   SampleOptions options;
   std::filesystem::path cache_folder;  ///< made when missing
   std::int64_t threads = 0;            ///< 0: one per core
+  /// Asked between groups of rows: true ends the work with Stopped. May be empty.
+  std::function<bool()> stop_wanted{};
 };
 
 /// Tokenizes the files into `<cache_folder>/tokens-<key>.bin`, on several threads, or finds the file there from an
@@ -56,6 +60,8 @@ class TokenStore {
   /// "<file>:<line>" of the row.
   std::string describe(std::int64_t sample) const { return describe_origin(origin(sample), files_); }
 
+  /// Checksum of all samples and of where their rows stand.
+  const std::string& checksum() const { return checksum_; }
   const RowReport& report() const { return report_; }
   const std::vector<std::filesystem::path>& files() const { return files_; }
 
@@ -67,6 +73,7 @@ class TokenStore {
   std::span<const std::int32_t> tokens_;
   std::span<const SampleRecord> records_;
   RowReport report_;
+  std::string checksum_;
 };
 
 }  // namespace skrull

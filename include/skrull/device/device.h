@@ -9,6 +9,7 @@
 
 #include "skrull/core/tensor.h"
 #include "skrull/device/stream.h"
+#include "skrull/device/timeline.h"
 
 namespace skrull {
 
@@ -65,6 +66,8 @@ class Device {
   virtual Ops& ops() = 0;
   virtual Stream& compute_stream() = 0;
   virtual Stream& communication_stream() = 0;
+  /// What the streams did when.
+  Timeline& timeline() { return timeline_; }
 
   /// Throws RunFailure with the memory table when the device has no more memory.
   Buffer allocate(std::int64_t bytes, std::string category);
@@ -88,10 +91,19 @@ class Device {
   virtual void* allocate_raw(std::int64_t bytes) = 0;  ///< nullptr when out of memory; zero-filled otherwise
   virtual void free_raw(void* data, std::int64_t bytes) noexcept = 0;
   MemoryLedger memory_;
+  Timeline timeline_;
 };
 
-/// Number of compute threads 0 = all the process may use.
-std::unique_ptr<Device> make_cpu_device(int threads = 0);
+/// What the time on a device's streams is.
+enum class TimeSource {
+  wall,
+  /// The compute stream's is its thread's processor time: as if it had a core of its own, however many processes share
+  /// it. The communication stream's passes only by what its tasks say (comm/emulated_network.h).
+  processor
+};
+
+/// Number of compute threads 0 = all the process may use. Processor time counts one thread alone.
+std::unique_ptr<Device> make_cpu_device(int threads = 0, TimeSource time = TimeSource::wall);
 
 /// The CUDA device of this local rank; throws InvalidInput with the reason when this build or machine has none.
 std::unique_ptr<Device> make_cuda_device(int local_rank);

@@ -9,7 +9,17 @@
 
 namespace skrull {
 
-/// A point in a stream. Cheap to copy; a default-made event counts as reached.
+/// The time on a stream, in seconds since a moment that the device's streams share.
+class StreamClock {
+ public:
+  virtual ~StreamClock() = default;
+  virtual double seconds() = 0;
+  /// The stream does nothing until then: sleeps, or moves on a clock that is not that of the wall. Returns at once when
+  /// it is later already.
+  virtual void wait_until(double seconds) = 0;
+};
+
+/// A point in a stream. Cheap to copy; a default-made event counts as reached since ever.
 class Event {
  public:
   class State {
@@ -18,6 +28,8 @@ class Event {
     virtual bool reached() const = 0;
     /// Blocks the calling thread until reached. Rethrows the error that stopped the event's stream, if one did.
     virtual void synchronize() = 0;
+    /// When it was reached, on its stream's clock. Only of a reached event.
+    virtual double seconds() const = 0;
   };
 
   Event() = default;
@@ -26,6 +38,8 @@ class Event {
   void synchronize() const {
     if (state_) state_->synchronize();
   }
+  /// When it was reached, on its stream's clock; 0 of a default-made event. Only of a reached event.
+  double seconds() const { return state_ ? state_->seconds() : 0.0; }
   const std::shared_ptr<State>& state() const { return state_; }
 
  private:
@@ -46,6 +60,12 @@ class Stream {
   /// Queues host work (an MPI call, say). After a task threw, later tasks are dropped and every wait rethrows its
   /// error.
   virtual void enqueue(std::function<void()> task) = 0;
+
+  /// For tasks of this stream, and for the caller of an inline stream.
+  virtual StreamClock& clock() = 0;
 };
+
+/// Runs work at once, in whoever calls; for work that belongs to no device. Any thread may call.
+Stream& caller_stream();
 
 }  // namespace skrull

@@ -11,6 +11,7 @@
 
 #include "skrull/core/tensor.h"
 #include "skrull/model/parameter_table.h"
+#include "skrull/model/safetensors.h"
 
 namespace skrull {
 
@@ -34,18 +35,22 @@ struct EndOfTurn {
   std::string token;           ///< "<|im_end|>"
 };
 
+/// In which element type save_model_folder() stores each parameter of the table.
+std::vector<DType> exported_dtypes(const ParameterTable& table, const std::filesystem::path& source_folder,
+                                   std::optional<DType> dtype);
+
 /// Writes a Hugging Face folder at `folder` (made if missing): weights in `dtype` (nothing: each tensor's as in
-/// `source_folder`, which must hold weights), 5 GB shards, names, shapes and order
-/// as Hugging Face's own (the source's order when it holds weights; a tied head is omitted), config.json copied from
-/// `source_folder` with its dtype set, generation_config.json copied or made from config.json's token ids, tokenizer
-/// files copied byte for byte when there, from `tokenizer_folder` (empty: `source_folder`).
-/// With `end_of_turn` a model keeps stopping there when served: the token leads the eos ids of generation_config.json,
-/// is the eos id of config.json and the eos token of tokenizer_config.json and special_tokens_map.json, unless it is
-/// among them already (a file that is right stays as it was).
-/// Throws RunFailure when writing fails, InvalidInput for a broken file of the source.
+/// `source_folder`, which must hold weights), shards of `shard_bytes`, names, shapes and order as Hugging Face's own
+/// (the source's order when it holds weights; a tied head is omitted), config.json copied from `source_folder` with its
+/// dtype set, generation_config.json copied or made from config.json's token ids, tokenizer files copied byte for byte
+/// when there, from `tokenizer_folder` (empty: `source_folder`). With `end_of_turn` a model keeps stopping there when
+/// served: the token leads the eos ids of generation_config.json, is the eos id of config.json and the eos token of
+/// tokenizer_config.json and special_tokens_map.json, unless it is among them already (a file that is right stays as it
+/// was). Throws RunFailure when writing fails, InvalidInput for a broken file of the source.
 void save_model_folder(const std::filesystem::path& folder, const std::filesystem::path& source_folder,
                        const ParameterTable& table, const BlockOnHost& block, std::optional<DType> dtype,
-                       const EndOfTurn& end_of_turn = {}, const std::filesystem::path& tokenizer_folder = {});
+                       const EndOfTurn& end_of_turn = {}, const std::filesystem::path& tokenizer_folder = {},
+                       std::int64_t shard_bytes = default_shard_bytes);
 
 /// Whether save_model_folder() may write a file of this name.
 bool is_model_file(std::string_view name);

@@ -41,6 +41,8 @@ class ParameterTable {
 
   int embedding_block() const { return 0; }
   int layer_block(std::int64_t layer) const { return 1 + static_cast<int>(layer); }
+  /// -1 when it is not a layer's.
+  std::int64_t layer_of(int block) const { return block >= 1 && block < final_norm_block_ ? block - 1 : -1; }
   int final_norm_block() const { return final_norm_block_; }
   int head_block() const { return head_block_; }  ///< the embedding's block when tied
 

@@ -48,6 +48,9 @@ class SafetensorsReader {
 /// The folder holds model.safetensors or an index.
 bool has_safetensors(const std::filesystem::path& folder);
 
+/// Of a saved model, as in Hugging Face tools.
+inline constexpr std::int64_t default_shard_bytes = std::int64_t{5} * 1000 * 1000 * 1000;
+
 /// A tensor to be written. When its turn comes, `fill(first_element, target)` puts its elements from `first_element` on
 /// (in `dtype`, little endian) into `target`, whose size says how many. It is called for one piece after another, so
 /// that no second copy of a tensor ever exists.
@@ -61,6 +64,9 @@ struct TensorToWrite {
   std::int64_t bytes() const { return elements() * size_of(dtype); }
 };
 
+/// Writes one file; it appears complete or not at all. Throws RunFailure naming the file when a write fails.
+void write_safetensors_file(const std::filesystem::path& file, const std::vector<TensorToWrite>& tensors);
+
 /// Whether write_safetensors() may write a file of this name.
 bool is_weights_file(std::string_view name);
 
@@ -70,6 +76,6 @@ bool is_weights_file(std::string_view name);
 /// model are removed. Throws RunFailure: too little free space (checked before the first byte), a failed write (naming
 /// the file).
 void write_safetensors(const std::filesystem::path& folder, const std::vector<TensorToWrite>& tensors,
-                       std::int64_t shard_bytes = std::int64_t{5} * 1000 * 1000 * 1000);
+                       std::int64_t shard_bytes = default_shard_bytes);
 
 }  // namespace skrull

@@ -28,6 +28,7 @@ class LocalAttention final : public MicroBatchAttention {
   static std::int64_t planned_bytes(const AttentionShape& shape, std::int64_t max_tokens, bool training);
 
  private:
+  Timeline::Scope note(const char* name, std::int64_t layer);
   void check_rows(ConstTensorView q) const;
 
   AttentionShape shape_;

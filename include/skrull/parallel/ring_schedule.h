@@ -40,11 +40,13 @@ struct RowRange {
   std::int64_t count = 0;
 };
 
-/// Gradients that another rank computed of this rank's keys and values.
-struct ReturnedRows {
-  std::int64_t inbox_begin = 0;
-  std::int64_t ring_begin = 0;  ///< counted from the first ring row
-  std::int64_t rows = 0;
+/// Hop t of one ring: what arrives from position - t, and what position + t computes with.
+struct RingHop {
+  RowRange segments;  ///< which of the round's segments are this ring's
+  RowRange arrived;   ///< rows of the arrivals
+  RowRange own;       ///< the rank's own shards of this ring, counted from the first ring row
+  int source = 0;     ///< context-parallel rank whose keys and values arrived
+  int reader = 0;     ///< context-parallel rank that got the own shards at this hop
 };
 
 /// Hop t of all rings of a micro-batch that have more than t ranks. Queries are counted from the first ring row, keys
@@ -52,14 +54,10 @@ struct ReturnedRows {
 struct RingRound {
   std::vector<AttentionSegment> segments;
   std::vector<RowRange> queries;  ///< rows of the segments, neighbours joined
-  RowRange arrived;               ///< all that this round brings
   /// Keys and values: from the rank's own shards in the first round, later from the arrivals of the round before.
   std::vector<RowTransfer> key_value_sends;
   std::vector<RowTransfer> key_value_receives;  ///< into the arrivals
-  /// Gradients of the arrivals of this round, straight to the rank whose keys and values they are.
-  std::vector<RowTransfer> gradient_sends;     ///< rows as those of the arrivals
-  std::vector<RowTransfer> gradient_receives;  ///< into the inbox
-  std::vector<ReturnedRows> returned;
+  std::vector<RingHop> hops;                    ///< a ring each, in the order of the micro-batch
 };
 
 /// One causal segment per whole sequence of the micro-batch that has tokens; they lie at its first rows. Throws
@@ -78,7 +76,6 @@ struct RingSchedule {
   std::vector<AttentionSegment> own_shards;  ///< hop 0, counted from the first ring row
   std::vector<RingRound> rounds;             ///< hops 1, 2, ...
   std::int64_t arrival_rows = 0;
-  std::int64_t inbox_rows = 0;
 };
 
 /// Throws RunFailure when sequences and shards do not cover the packed buffer in order, or a ring is not one.

@@ -64,6 +64,9 @@ struct Plan {
   }
 };
 
+/// Tokens of the sequences that lie on rings.
+std::int64_t tokens_in_rings(const Plan& plan);
+
 struct ScheduleRequest {
   std::vector<std::int64_t> lengths;  ///< tokens per sequence, each >= 1
   Topology topology;

@@ -10,6 +10,7 @@
 #include "skrull/comm/communicator.h"
 #include "skrull/config/train_config.h"
 #include "skrull/data/token_store.h"
+#include "skrull/train/stop_request.h"
 
 namespace skrull {
 
@@ -32,15 +33,15 @@ struct Datasets {
 std::unique_ptr<TextEncoder> load_text_encoder(const TrainConfig& config);
 
 /// Tokenizes `files` on rank 0 into the cache (or finds them there) and maps the result on every rank. Collective; bad
-/// rows end all ranks together.
+/// rows end all ranks together, and so does `stop` (with Stopped), where it is given.
 std::shared_ptr<const TokenStore> open_token_store(const std::vector<std::filesystem::path>& files,
                                                    const TrainConfig& config, const TextEncoder* encoder,
                                                    std::int64_t vocab_size, const std::filesystem::path& cache_folder,
-                                                   ControlChannel& control);
+                                                   ControlChannel& control, StopRequest* stop = nullptr);
 
 /// The config's dataset, and eval_dataset or the val_size rows split off. Collective.
 Datasets load_datasets(const TrainConfig& config, const TextEncoder* encoder, std::int64_t vocab_size,
-                       const std::filesystem::path& cache_folder, ControlChannel& control);
+                       const std::filesystem::path& cache_folder, ControlChannel& control, StopRequest* stop = nullptr);
 
 /// For `skrull eval`: eval_dataset, else the val_size rows split off dataset, else all of dataset. Collective. Throws
 /// InvalidInput on all ranks when the config has neither.

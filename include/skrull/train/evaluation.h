@@ -2,6 +2,8 @@
 // Loss over a data set: sums over all ranks and batches, divided once.
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 
 #include "skrull/comm/communicator.h"
 #include "skrull/data/loader.h"
@@ -13,8 +15,10 @@
 namespace skrull {
 
 /// Every sample of `dataset` once, dealt over the ranks as `options` (those of training) say. Collective; the same
-/// result on every rank.
-EvalResult evaluate_dataset(const Dataset& dataset, const LoaderOptions& options, Transformer& model,
-                            ParameterProvider& parameters, MicroBatchAttention& attention, ControlChannel& control);
+/// result on every rank. `stop_agreed`, where given, is asked on all ranks before every micro-batch: nothing when it
+/// says true.
+std::optional<EvalResult> evaluate_dataset(const Dataset& dataset, const LoaderOptions& options, Transformer& model,
+                                           ParameterProvider& parameters, MicroBatchAttention& attention,
+                                           ControlChannel& control, const std::function<bool()>& stop_agreed = {});
 
 }  // namespace skrull

@@ -18,7 +18,15 @@ struct StepMetrics {
   double learning_rate = 0;
   std::int64_t tokens = 0;          ///< of the global batch
   std::int64_t trained_tokens = 0;  ///< supervised ones among them
+  std::int64_t local_tokens = 0;    ///< of sequences that lay whole on a rank
+  std::int64_t ring_tokens = 0;     ///< of sequences that were sharded over a ring
   double step_seconds = 0;
+  double predicted_step_seconds = 0;  ///< by the cost model that the plan was made with
+  double schedule_seconds = 0;        ///< that making the plan took, beside the step before
+  double schedule_wait_seconds = 0;   ///< by which it delayed the step
+  double comm_seconds = 0;            ///< of rings and gradients on the communication stream, mean over ranks
+  double comm_exposed_seconds = 0;    ///< of which computation waited for, mean over ranks
+  double imbalance = 1;               ///< computing time of the busiest rank over the mean
   double tokens_per_second = 0;
   double trained_tokens_per_second = 0;
   double mfu = 0;                      ///< model FLOP/s over the measured matrix-product rate of all ranks

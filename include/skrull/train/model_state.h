@@ -5,12 +5,14 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "skrull/config/train_config.h"
 #include "skrull/model/model_io.h"
 #include "skrull/model/transformer.h"
 #include "skrull/parallel/micro_batch_attention.h"
 #include "skrull/parallel/trainable_parameters.h"
+#include "skrull/train/checkpoint.h"
 #include "skrull/train/datasets.h"
 #include "skrull/train/rank_session.h"
 
@@ -23,7 +25,8 @@ class ModelState {
  public:
   /// Reads config.json and the weights of model_name_or_path, or draws them by seed (init: random). `training`: with
   /// gradients and optimizer state. Not collective. Throws InvalidInput naming file, key or tensor.
-  ModelState(const TrainConfig& config, RankSession& rank, bool training);
+  /// `load_weights` false: they come later, from a checkpoint.
+  ModelState(const TrainConfig& config, RankSession& rank, bool training, bool load_weights = true);
 
   const Qwen2Config& config() const { return config_; }
   TrainableParameters& parameters() { return *parameters_; }
@@ -33,8 +36,13 @@ class ModelState {
   /// `use` throws, all ranks throw together.
   void export_model(const TrainConfig& config, const EndOfTurn& end_of_turn, ControlChannel& control,
                     const std::function<void(const WriteFolder&)>& use);
+  /// Which parameters export_model() writes as float32, and about how many bytes it writes.
+  StoredAsFloat32 stored_as_float32(const TrainConfig& config) const;
+  std::int64_t exported_bytes(const TrainConfig& config) const;
 
  private:
+  std::optional<DType> export_dtype(const TrainConfig& config) const;
+
   Qwen2Config config_;
   ParameterTable table_;
   std::unique_ptr<TrainableParameters> parameters_;

@@ -20,8 +20,8 @@ bool uses_cuda(const TrainConfig& config);
 class RankSession {
  public:
   /// Spreads the node's ranks over its cores (cpu_binding), makes the device (device: auto prefers a GPU) and the
-  /// communicators over all ranks and over those of this replica. Collective. Throws InvalidInput when cuda was asked
-  /// for and is not there.
+  /// communicators over all ranks and over those of this replica, over an emulated network when the config has one.
+  /// Collective. Throws InvalidInput when cuda was asked for and is not there, or with an emulated network.
   RankSession(const TrainConfig& config, const MpiSession& session);
 
   const RankGrid& grid() const { return grid_; }
@@ -33,11 +33,14 @@ class RankSession {
   ControlChannel& control() { return control_; }
   /// Which cores this rank computes on, for people.
   const std::string& cpu_share() const { return cpu_share_; }
+  /// Whether all ranks run on one machine.
+  bool one_host() const { return one_host_; }
 
  private:
   RankGrid grid_;
   Topology topology_;
   std::string cpu_share_;
+  bool one_host_ = true;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Communicator> world_;
   std::unique_ptr<Communicator> context_;

@@ -53,7 +53,13 @@ std::string instruction_set() {
 
 class CpuDevice : public Device {
  public:
-  explicit CpuDevice(int threads) : threads_(threads), ops_(threads, compute_stream_) { omp_set_num_threads(threads); }
+  CpuDevice(int threads, TimeSource time)
+      : threads_(threads),
+        compute_stream_(time == TimeSource::wall ? make_steady_clock() : make_processor_clock()),
+        ops_(threads, compute_stream_),
+        communication_stream_(time == TimeSource::wall ? make_steady_clock() : make_still_clock()) {
+    omp_set_num_threads(threads);
+  }
 
   DeviceKind kind() const override { return DeviceKind::cpu; }
   std::string description() const override {
@@ -122,9 +128,10 @@ class CpuDevice : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> make_cpu_device(int threads) {
+std::unique_ptr<Device> make_cpu_device(int threads, TimeSource time) {
   if (threads < 0) throw_invalid_input("cannot compute with {} threads: give a positive number, or 0 for all", threads);
-  return std::make_unique<CpuDevice>(threads == 0 ? usable_threads() : threads);
+  require(time == TimeSource::wall || threads == 1, "processor time is that of one thread, not of {}", threads);
+  return std::make_unique<CpuDevice>(threads == 0 ? usable_threads() : threads, time);
 }
 
 }  // namespace skrull

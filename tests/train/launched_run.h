@@ -1,0 +1,88 @@
+#pragma once
+// The program under mpirun in the background, for tests that do something to a rank of it.
+
+#include <signal.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "skrull/core/error.h"
+#include "skrull/core/file.h"
+#include "support/support.h"
+
+namespace skrull::test {
+
+/// Until `reached` says true; throws when that takes minutes.
+inline void wait_until(const std::function<bool()>& reached) {
+  for (int waited = 0; waited < 2400; ++waited) {
+    if (reached()) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  throw_run_failure("what the test waits for does not happen");
+}
+
+class LaunchedRun {
+ public:
+  /// Ranks leave their process ids in `folder`. A run that hangs is ended with exit code 124.
+  LaunchedRun(std::filesystem::path folder, int ranks, const std::vector<std::string>& arguments)
+      : folder_(std::move(folder)) {
+    for (int rank = 0; rank < ranks; ++rank) std::filesystem::remove(pid_file(rank));
+    ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    const std::string leave_pid = "echo $$ > '" + folder_.string() + "/pid-'$OMPI_COMM_WORLD_RANK; exec \"$@\"";
+    std::vector<std::string> command = {"timeout",
+                                        "--kill-after=5",
+                                        "150",
+                                        "mpirun",
+                                        "--oversubscribe",
+                                        "-np",
+                                        std::to_string(ranks),
+                                        "bash",
+                                        "-c",
+                                        leave_pid,
+                                        "bash",
+                                        std::string(SKRULL_BINARY_DIR) + "/skrull"};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    job_ = std::thread([this, command] { result_ = run_command(command); });
+  }
+  ~LaunchedRun() {
+    if (job_.joinable()) job_.join();
+  }
+  LaunchedRun(const LaunchedRun&) = delete;
+  LaunchedRun& operator=(const LaunchedRun&) = delete;
+
+  void send(int rank, int signal) const {
+    const auto has_pid = [&] {
+      std::error_code absent;
+      return std::filesystem::file_size(pid_file(rank), absent) > 1 && !absent;
+    };
+    wait_until(has_pid);
+    ::kill(std::atoi(read_file(pid_file(rank)).c_str()), signal);
+  }
+  const CommandResult& wait() {
+    if (job_.joinable()) job_.join();
+    return result_;
+  }
+
+ private:
+  std::filesystem::path pid_file(int rank) const { return folder_ / ("pid-" + std::to_string(rank)); }
+
+  std::filesystem::path folder_;
+  CommandResult result_;
+  std::thread job_;
+};
+
+/// Some rows of metrics.jsonl are there.
+inline bool is_training(const std::filesystem::path& output_dir) {
+  std::error_code absent;
+  const auto bytes = std::filesystem::file_size(output_dir / "metrics.jsonl", absent);
+  return !absent && bytes > 1000;
+}
+
+}  // namespace skrull::test
