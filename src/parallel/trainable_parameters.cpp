@@ -232,6 +232,7 @@ void ShardedParameters::with_host_blocks(const std::function<void(const BlockOnH
     return;
   }
   std::vector<BlockStaging::Held> held;
+  held.reserve(static_cast<std::size_t>(table_.block_count()));
   for (int block = 0; block < table_.block_count(); ++block) {
     held.push_back({memory_.master(block), memory_.part(block), table_.block_elements(block)});
   }

@@ -123,6 +123,7 @@ void Bench::measure_update(ZeroBenchmark& result) {
       28.0 * elements;                           // reads parameter, gradient, two moments, writes all but the gradient
   constexpr double add_bytes = 12.0 * elements;  // reads both, writes one
   std::vector<Buffer> arrays;
+  arrays.reserve(4);
   for (int i = 0; i < 4; ++i) arrays.push_back(device_->allocate(DType::float32, 1, elements, "benchmark"));
   const auto view = [&](std::size_t i) { return arrays[i].view(DType::float32, 1, elements); };
   Stream& stream = device_->compute_stream();
