@@ -232,7 +232,8 @@ void TrainingRun::report_start() {
   log::info("learning rate: {}, at most {:.2e}, {} warm-up steps; gradient clipping {}",
             name_of(learning_rates_.schedule), learning_rates_.peak, learning_rates_.warmup_steps,
             config_.max_grad_norm > 0 ? fmt::format("at norm {}", config_.max_grad_norm) : "off");
-  report_memory(rank_.device());
+  report_memory(rank_.device(), model_state_->config(),
+                memory_options(config_, model_state_->config(), rank_.topology()), loader_options_.bucket_tokens);
   if (!resume_.point) return;
   log::info("continuing after step {} of {}, saved by {} ranks in {}", steps_before_, format_count(summary_.steps),
             resume_.point->state.ranks, resume_.point->folder.string());
