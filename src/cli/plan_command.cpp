@@ -4,6 +4,7 @@
 
 #include "cli_parse.h"
 #include "commands.h"
+#include "memory_report.h"
 #include "plan_report.h"
 #include "skrull/config/config_parser.h"
 #include "skrull/core/error.h"
@@ -25,12 +26,12 @@ struct PlanArguments {
   std::int64_t batch = 0;
   std::string policy;
   std::string hardware;
-  int zero_stage = 2;
   std::string read;
   std::string output;
   std::string timeline;
   std::string compare;
   std::int64_t batches = 1;
+  bool memory = false;
   bool json = false;
 };
 
@@ -46,7 +47,8 @@ std::string describe_length_distributions() {
 void add_options(CLI::App& app, PlanArguments& arguments) {
   app.footer(
       "Of the config, model_name_or_path is needed (a folder with config.json will do); context_parallel_size, "
-      "ranks_per_node,\nbucket_tokens, global_batch_size, hardware_profile and scheduler.* are read where they are "
+      "ranks_per_node,\nzero_stage, gradient_checkpointing, compute_dtype, bucket_tokens, global_batch_size, "
+      "hardware_profile and scheduler.* are read where they are "
       "given, and dataset\nwithout --lengths and --draw. key=value and --key value override them as in skrull train.");
   app.add_option("--ranks", arguments.ranks,
                  "ranks of the cluster, a multiple of context_parallel_size [one replica: context_parallel_size]")
@@ -63,10 +65,6 @@ void add_options(CLI::App& app, PlanArguments& arguments) {
       ->check(CLI::Range(std::int64_t{0}, most_batches));
   app.add_option("--policy", arguments.policy, "as scheduler.policy=..");
   app.add_option("--hardware", arguments.hardware, "as hardware_profile=..: a shipped name or a file");
-  app.add_option("--zero-stage", arguments.zero_stage,
-                 "ZeRO stage 0 to 3, for memory and timeline: what of the training state is divided among all ranks "
-                 "[2]; training in this version divides nothing (0)")
-      ->check(CLI::Range(0, 3));
   auto* output = app.add_option("--output", arguments.output, "write the plan to this file (skrull-plan/1)");
   auto* timeline = app.add_option("--timeline", arguments.timeline,
                                   "draw the simulated step: FILE.svg, or FILE.json for Perfetto (ui.perfetto.dev)");
@@ -77,6 +75,10 @@ void add_options(CLI::App& app, PlanArguments& arguments) {
       ->check(CLI::Range(std::int64_t{1}, most_batches))
       ->needs(compare);
   for (CLI::Option* single : {output, timeline, read}) compare->excludes(single);
+  auto* memory = app.add_flag("--memory", arguments.memory,
+                              "instead of a plan: the memory of a rank by category, for every zero_stage and "
+                              "gradient_checkpointing; needs no lengths");
+  for (CLI::Option* other : {output, timeline, read, compare, lengths}) memory->excludes(other);
   app.add_flag("--json", arguments.json, "print the result as one JSON object");
 }
 
@@ -145,7 +147,7 @@ OrderedJson plan_one(const PlanArguments& arguments, const TrainConfig& config, 
     log::info("wrote {}", arguments.output);
   }
   if (!arguments.timeline.empty()) {
-    draw_timeline(arguments.timeline, judged.file.plan, *setup.cost, arguments.zero_stage);
+    draw_timeline(arguments.timeline, judged.file.plan, *setup.cost, setup.zero_stage);
   }
   return plan_to_result(judged, setup);
 }
@@ -168,8 +170,15 @@ int plan(const Arguments& arguments) {
   if (!parsed.policy.empty()) source.overrides.push_back({"scheduler.policy", parsed.policy});
   if (!parsed.hardware.empty()) source.overrides.push_back({"hardware_profile", parsed.hardware});
   const TrainConfig config = parse_config(source, {"model_name_or_path"});
-  PlanningSetup setup = set_up_planning(config, parsed.ranks, parsed.zero_stage);
-  const OrderedJson result = parsed.compare.empty() ? plan_one(parsed, config, setup) : compare(parsed, config, setup);
+  const OrderedJson result = [&] {
+    if (parsed.memory) {
+      const MemoryForecast forecast = forecast_memory(config, parsed.ranks);
+      report_memory_forecast(forecast);
+      return forecast_to_result(forecast);
+    }
+    PlanningSetup setup = set_up_planning(config, parsed.ranks);
+    return parsed.compare.empty() ? plan_one(parsed, config, setup) : compare(parsed, config, setup);
+  }();
   if (parsed.json) std::printf("%s\n", result.dump().c_str());
   return static_cast<int>(ExitCode::done);
 }

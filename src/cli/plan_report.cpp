@@ -73,8 +73,8 @@ void report_ranks(const JudgedPlan& judged, const PlanningSetup& setup) {
 /// Over the memory of a rank with these tokens: what to say when it is more than the device has.
 void warn_about_memory(std::int64_t bytes, const PlanningSetup& setup) {
   if (bytes <= setup.device_memory_bytes) return;
-  log::warning("a rank needs {}, its device has {}: lower bucket_tokens, or use a higher --zero-stage",
-               format_bytes(bytes), format_bytes(setup.device_memory_bytes));
+  log::warning("a rank needs {}, its device has {}: lower bucket_tokens, or raise zero_stage", format_bytes(bytes),
+               format_bytes(setup.device_memory_bytes));
 }
 
 void report_setup(const PlanningSetup& setup) {

@@ -15,6 +15,16 @@ void check_parts(const char* operation, ConstTensorView whole, ConstTensorView p
           counts.own_count, whole.elements(), part.elements());
 }
 
+/// The part lies outside the whole, or in it at its place.
+void check_place(const char* operation, ConstTensorView whole, ConstTensorView part, const CountedBuffer& counts) {
+  const std::int64_t element = size_of(whole.dtype());
+  const auto* first = static_cast<const char*>(whole.data());
+  const auto* own = static_cast<const char*>(part.data());
+  const bool outside = own + counts.own_count * element <= first || own >= first + counts.total * element;
+  require(counts.own_count == 0 || outside || own == first + counts.own_begin * element,
+          "{}: this rank's part lies inside the whole, but not at its place", operation);
+}
+
 }  // namespace
 
 void check_reduce(ConstTensorView buffer) {
@@ -42,6 +52,7 @@ CountedBuffer check_reduce_scatter(ConstTensorView send, ConstTensorView receive
                                    int rank, int size) {
   const CountedBuffer result = check_counts(counts, rank, size);
   check_parts("reduce-scatter", send, receive, result);
+  check_place("reduce-scatter", send, receive, result);
   require_reducible(send.dtype());
   return result;
 }
@@ -50,12 +61,7 @@ CountedBuffer check_all_gather(ConstTensorView send, ConstTensorView receive, st
                                int rank, int size) {
   const CountedBuffer result = check_counts(counts, rank, size);
   check_parts("all-gather", receive, send, result);
-  const std::int64_t element = size_of(receive.dtype());
-  const auto* whole = static_cast<const char*>(receive.data());
-  const auto* part = static_cast<const char*>(send.data());
-  const bool outside = part + result.own_count * element <= whole || part >= whole + result.total * element;
-  require(result.own_count == 0 || outside || part == whole + result.own_begin * element,
-          "all-gather: the contribution lies inside the result, but not at its place");
+  check_place("all-gather", receive, send, result);
   return result;
 }
 

@@ -78,6 +78,14 @@ std::string decay_has_a_schedule(const TrainConfig& config) {
                      name_of(config.lr_scheduler_type));
 }
 
+std::string sums_once_a_step_are_kept_whole(const TrainConfig& config) {
+  if (config.reduce_gradients != GradientReductionChoice::step || config.zero_stage <= 1) return "";
+  return fmt::format(
+      "step needs whole gradients on every rank, and zero_stage {} divides them; choose zero_stage 0 or 1, or "
+      "reduce_gradients micro_batch",
+      config.zero_stage);
+}
+
 std::string output_is_not_the_input(const TrainConfig& config) {
   if (config.output_dir.empty()) return "";
   const auto output = config.output_dir.lexically_normal();
@@ -102,6 +110,7 @@ const std::vector<ConfigRule>& config_rules() {
       {{"warmup_steps", "max_steps"}, warmup_leaves_steps},
       {{"min_lr_ratio", "lr_scheduler_type"}, minimum_has_a_schedule},
       {{"lr_decay_ratio", "lr_scheduler_type"}, decay_has_a_schedule},
+      {{"reduce_gradients", "zero_stage"}, sums_once_a_step_are_kept_whole},
       {{"output_dir", "model_name_or_path", "tokenizer_name_or_path"}, output_is_not_the_input},
   };
   return rules;

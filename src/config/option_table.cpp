@@ -343,8 +343,22 @@ std::vector<Option> compute_options() {
        .group = group,
        .value = bound(OneOf<GradientCheckpointing>(GradientCheckpointing::full, GradientCheckpointing::none),
                       &C::gradient_checkpointing),
-       .help = "Saves memory by computing activations twice",
+       .help = "Saves memory by computing activations twice. Changes memory and speed, never the loss",
        .known_elsewhere = {"recompute_granularity", "activation_checkpointing", "activation_checkpoint"}},
+      {.name = "zero_stage",
+       .group = group,
+       .value = bound(Integer(between<std::int64_t>(0, 3)), &C::zero_stage),
+       .help =
+           "What of the training state is divided among all ranks (ZeRO) in place of a copy on each. 0: nothing; 1: "
+           "optimizer state and fp32 master weights; 2: gradients too; 3: parameters too. Changes memory and speed, "
+           "never the loss. One rank has nothing to divide",
+       .known_elsewhere = {"deepspeed", "zero_optimization", "fsdp", "use_distributed_optimizer",
+                           "data_parallel_shard_degree"}},
+      {.name = "reduce_gradients",
+       .group = group,
+       .value = bound(OneOf<GradientReductionChoice>(), &C::reduce_gradients),
+       .help = "When gradients are summed over the ranks",
+       .known_elsewhere = {"no_sync", "sync_each_batch"}},
       {.name = "loss_chunk_tokens",
        .group = group,
        .value = bound(Integer(count), &C::loss_chunk_tokens),

@@ -33,37 +33,37 @@ void fill_activations(const Compute& compute, std::int64_t layer, const LayerWei
   const LayerScratch& scratch = work.scratch;
   const auto epsilon = static_cast<float>(config.rms_norm_eps);
   const ConstTensorView x = input.residual ? input.residual : kept.input;
-  ops.rms_norm_forward(stream, x, input.delta, weights.input_norm, epsilon, kept.input, scratch.normed,
+  ops.rms_norm_forward(stream, x, input.delta, weights.input_norm, epsilon, kept.input, kept.normed_input,
                        kept.input_inverse_rms);
-  project(compute, scratch.normed, weights.qkv_weight, kept.qkv, weights.qkv_bias);
+  project(compute, kept.normed_input, weights.qkv_weight, kept.qkv, weights.qkv_bias);
   ops.rope(stream, rotated_columns(kept.qkv, config), work.rope_table, config.head_dim, false);
   const QueryKeyValue<const void> heads(kept.qkv, config);
   attention.forward(layer, heads.q, heads.k, heads.v, kept.attention_out, kept.lse);
   project(compute, kept.attention_out, weights.output_weight, scratch.branch);
-  ops.rms_norm_forward(stream, kept.input, scratch.branch, weights.middle_norm, epsilon, kept.middle, scratch.normed,
-                       kept.middle_inverse_rms);
-  project(compute, scratch.normed, weights.gate_up_weight, kept.gate_up);
+  ops.rms_norm_forward(stream, kept.input, scratch.branch, weights.middle_norm, epsilon, kept.middle,
+                       kept.normed_middle, kept.middle_inverse_rms);
+  project(compute, kept.normed_middle, weights.gate_up_weight, kept.gate_up);
 }
 
-/// scratch.normed again, from the residual stream that was normed.
-void norm_again(const Compute& compute, const ConstTensorView& x, const ConstTensorView& weight,
-                const TensorView& inverse_rms, const LayerScratch& scratch) {
+/// `normed` as the forward left it: computed again, from the residual stream that was normed, where it was not kept.
+void restore_normed(const Compute& compute, const ConstTensorView& x, const ConstTensorView& weight,
+                    const TensorView& inverse_rms, const TensorView& normed, const Workspace& work) {
+  if (work.keeps_all) return;
   compute.ops.rms_norm_forward(compute.stream, x, {}, weight, static_cast<float>(compute.config.rms_norm_eps), {},
-                               scratch.normed, inverse_rms);
+                               normed, inverse_rms);
 }
 
 void mlp_backward(const Compute& compute, const LayerWeights& weights, const LayerGradients& gradients,
                   const LayerActivations& kept, const Workspace& work) {
   auto& [ops, stream, config] = compute;
-  const LayerScratch& scratch = work.scratch;
   const BackwardBuffers& backward = work.backward;
-  ops.swiglu_forward(stream, kept.gate_up, scratch.mlp);
-  add_weight_gradient(compute, backward.dresidual, scratch.mlp, gradients.down_weight);
+  if (!work.keeps_all) ops.swiglu_forward(stream, kept.gate_up, kept.mlp);
+  add_weight_gradient(compute, backward.dresidual, kept.mlp, gradients.down_weight);
   project_backward(compute, backward.dresidual, weights.down_weight, backward.dmlp);
   ops.swiglu_backward(stream, kept.gate_up, backward.dmlp, kept.gate_up);
-  norm_again(compute, kept.middle, weights.middle_norm, kept.middle_inverse_rms, scratch);
-  add_weight_gradient(compute, kept.gate_up, scratch.normed, gradients.gate_up_weight);
-  const TensorView& dnormed = scratch.branch;
+  restore_normed(compute, kept.middle, weights.middle_norm, kept.middle_inverse_rms, kept.normed_middle, work);
+  add_weight_gradient(compute, kept.gate_up, kept.normed_middle, gradients.gate_up_weight);
+  const TensorView& dnormed = work.scratch.branch;
   project_backward(compute, kept.gate_up, weights.gate_up_weight, dnormed);
   ops.rms_norm_backward(stream, dnormed, kept.middle, weights.middle_norm, kept.middle_inverse_rms, backward.dresidual,
                         gradients.middle_norm);
@@ -73,7 +73,6 @@ void attention_backward(const Compute& compute, std::int64_t layer, const LayerW
                         const LayerGradients& gradients, const LayerActivations& kept, const Workspace& work,
                         AttentionExecutor& attention) {
   auto& [ops, stream, config] = compute;
-  const LayerScratch& scratch = work.scratch;
   const BackwardBuffers& backward = work.backward;
   add_weight_gradient(compute, backward.dresidual, kept.attention_out, gradients.output_weight);
   project_backward(compute, backward.dresidual, weights.output_weight, backward.dattention);
@@ -85,9 +84,9 @@ void attention_backward(const Compute& compute, std::int64_t layer, const LayerW
   ops.rope(stream, rotated_columns(backward.dqkv, config), work.rope_table, config.head_dim, true);
   ops.bias_backward(stream, backward.dqkv, gradients.qkv_bias);
   if (backward.dqkv_compute.data() != backward.dqkv.data()) ops.cast(stream, backward.dqkv, backward.dqkv_compute);
-  norm_again(compute, kept.input, weights.input_norm, kept.input_inverse_rms, scratch);
-  add_weight_gradient(compute, backward.dqkv_compute, scratch.normed, gradients.qkv_weight);
-  const TensorView& dnormed = scratch.branch;
+  restore_normed(compute, kept.input, weights.input_norm, kept.input_inverse_rms, kept.normed_input, work);
+  add_weight_gradient(compute, backward.dqkv_compute, kept.normed_input, gradients.qkv_weight);
+  const TensorView& dnormed = work.scratch.branch;
   project_backward(compute, backward.dqkv_compute, weights.qkv_weight, dnormed);
   ops.rms_norm_backward(stream, dnormed, kept.input, weights.input_norm, kept.input_inverse_rms, backward.dresidual,
                         gradients.input_norm);
@@ -107,8 +106,8 @@ LayerSlices::LayerSlices(const ParameterTable& table, const Qwen2Config& config)
 void layer_forward(const Compute& compute, std::int64_t layer, const LayerWeights& weights, const LayerInput& input,
                    const LayerActivations& kept, const Workspace& work, AttentionExecutor& attention) {
   fill_activations(compute, layer, weights, input, kept, work, attention);
-  compute.ops.swiglu_forward(compute.stream, kept.gate_up, work.scratch.mlp);
-  project(compute, work.scratch.mlp, weights.down_weight, work.scratch.branch);
+  compute.ops.swiglu_forward(compute.stream, kept.gate_up, kept.mlp);
+  project(compute, kept.mlp, weights.down_weight, work.scratch.branch);
 }
 
 void layer_recompute(const Compute& compute, std::int64_t layer, const LayerWeights& weights,

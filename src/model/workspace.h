@@ -11,8 +11,9 @@
 
 namespace skrull {
 
-/// What the backward of one layer reads. Everything else it needs it computes again from these: the normed inputs and
-/// the SwiGLU output cost one pass over memory each, against 2 h + f numbers per token and layer to keep them.
+/// What the backward of one layer reads. The normed inputs and the SwiGLU output cost one pass over memory each to
+/// compute again, against 2 h + f numbers per token and layer to keep them: Recompute::none keeps them, otherwise all
+/// layers share the scratch they lie in.
 struct LayerActivations {
   TensorView input;               ///< [T, h] the residual stream
   TensorView input_inverse_rms;   ///< [1, T] fp32
@@ -22,13 +23,15 @@ struct LayerActivations {
   TensorView middle;              ///< [T, h] the residual stream after attention
   TensorView middle_inverse_rms;  ///< [1, T] fp32
   TensorView gate_up;             ///< [T, 2 f]; the backward overwrites it with its gradient
+  TensorView normed_input;        ///< [T, h]
+  TensorView normed_middle;       ///< [T, h]
+  TensorView mlp;                 ///< [T, f] SwiGLU of gate_up
 };
 
 /// What layers hand on within the forward, and results that live for one operation or two.
 struct LayerScratch {
   TensorView normed;  ///< [T, h]
   TensorView branch;  ///< [T, h] what attention or MLP add to the residual stream; in the backward a gradient
-  TensorView mlp;     ///< [T, f]
 };
 
 /// Empty when not training.
@@ -58,6 +61,7 @@ struct Workspace {
   TensorView inverse_frequency;  ///< [1, d/2] fp32, filled once
   TensorView rope_table;         ///< [T, d] fp32
   std::vector<LayerActivations> layers;
+  bool keeps_all = false;         ///< every layer has normed inputs and SwiGLU output of its own
   TensorView output;              ///< [T, h] the residual stream after the last layer
   TensorView output_inverse_rms;  ///< [1, T] fp32
   LayerScratch scratch;
@@ -73,6 +77,7 @@ Workspace lay_out(const Qwen2Config& config, const TransformerOptions& options, 
   const DType compute = options.compute_dtype;
   const bool keep_layers = options.training && options.recompute != Recompute::full;
   const bool keep_inputs = options.training;
+  const bool keep_all = options.training && options.recompute == Recompute::none;
   Workspace work;
 
   const auto activation = [&](DType dtype, std::int64_t rows, std::int64_t cols) {
@@ -82,7 +87,11 @@ Workspace lay_out(const Qwen2Config& config, const TransformerOptions& options, 
   work.positions = activation(DType::int32, 1, tokens);
   work.inverse_frequency = activation(DType::float32, 1, config.head_dim / 2);
   work.rope_table = activation(DType::float32, tokens, config.head_dim);
+  work.scratch.normed = activation(compute, tokens, h);
+  work.scratch.branch = activation(compute, tokens, h);
   LayerActivations layer;
+  layer.normed_input = layer.normed_middle = work.scratch.normed;
+  work.keeps_all = keep_all;
   for (std::int64_t i = 0; i < config.num_layers; ++i) {
     const bool first = i == 0;
     if (first || keep_inputs) layer.input = activation(compute, tokens, h);
@@ -96,13 +105,15 @@ Workspace lay_out(const Qwen2Config& config, const TransformerOptions& options, 
       layer.lse = activation(DType::float32, tokens, config.num_heads);
       layer.gate_up = activation(compute, tokens, 2 * config.intermediate_size);
     }
+    if (first || keep_all) layer.mlp = activation(compute, tokens, config.intermediate_size);
+    if (keep_all) {
+      layer.normed_input = activation(compute, tokens, h);
+      layer.normed_middle = activation(compute, tokens, h);
+    }
     work.layers.push_back(layer);
   }
   work.output = keep_inputs ? activation(compute, tokens, h) : layer.input;
   work.output_inverse_rms = activation(DType::float32, 1, tokens);
-  work.scratch.normed = activation(compute, tokens, h);
-  work.scratch.branch = activation(compute, tokens, h);
-  work.scratch.mlp = activation(compute, tokens, config.intermediate_size);
 
   if (options.training) {
     const auto gradient = [&](DType dtype, std::int64_t cols) { return take("backward buffers", dtype, tokens, cols); };

@@ -62,6 +62,7 @@ bool BlockLedger::open(int block) {
 
 bool BlockLedger::ready(int block) {
   require_open(block, "ready");
+  blocks_[static_cast<std::size_t>(block)].opened = false;
   const std::int64_t done = ++blocks_[static_cast<std::size_t>(block)].ready;
   if (++ready_blocks_ == static_cast<int>(blocks_.size())) {
     ready_blocks_ = 0;

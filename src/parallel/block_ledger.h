@@ -15,8 +15,10 @@ class BlockLedger {
   void release(int block);
 
   void begin_step(std::int64_t micro_batches);
-  /// An accumulator is asked for. True when it is the block's first use in this step: the gradient is to be zeroed.
+  /// An accumulator is asked for. True when it is the block's first use in this micro-batch.
   bool open(int block);
+  /// No micro-batch of this step has made the block ready yet.
+  bool in_first_micro_batch(int block) const { return blocks_.at(static_cast<std::size_t>(block)).ready == 0; }
   /// The block is ready in the current micro-batch. True in the last one: its gradient is complete on this rank.
   bool ready(int block);
   void finish_gradients();
@@ -36,7 +38,7 @@ class BlockLedger {
   struct Block {
     int holders = 0;
     std::int64_t ready = 0;  // micro-batches of this step
-    bool opened = false;
+    bool opened = false;     // in the current micro-batch
   };
   std::vector<Block> blocks_;
   Phase phase_ = Phase::idle;

@@ -1,27 +1,36 @@
 #pragma once
-// Host access to blocks of device memory that the host cannot address.
+// Host access to blocks that do not lie whole in memory which the host can address.
 
 #include <vector>
 
+#include "skrull/comm/even_split.h"
 #include "skrull/device/device.h"
 
 namespace skrull {
 
-/// Holds one block on the host at a time. `blocks` are 1 x n views of device memory; they and the device must outlive
-/// this.
+/// Holds one block on the host at a time. The device must outlive this.
 class BlockStaging {
  public:
   enum class Access { read, write };
-  BlockStaging(Device& device, std::vector<TensorView> blocks, Access access);
+  /// What the device holds of a block.
+  struct Held {
+    TensorView values;          ///< 1 x part.count, device memory that must outlive this
+    Part part;                  ///< of the block
+    std::int64_t elements = 0;  ///< of the block
+  };
+  BlockStaging(Device& device, std::vector<Held> blocks, Access access);
 
-  /// The block's values in host memory, until the next call. What was written to the block before goes to the device.
+  /// The block in host memory, until the next call; outside the held part its values are those of some earlier block.
+  /// What was written to the held part of the block before goes to the device.
   TensorView block(int index);
   /// Writes the last block back.
   void finish();
 
  private:
+  char* held_part(const Held& block);
+
   Device& device_;
-  std::vector<TensorView> blocks_;
+  std::vector<Held> blocks_;
   Access access_;
   std::vector<char> host_;
   int current_ = -1;

@@ -196,7 +196,6 @@ void RingAttention::backward(std::int64_t layer, ConstTensorView q, ConstTensorV
   layer_ = layer;
   check_rows(q);
   require(options_.training, "attention was set up for evaluation: there is no memory for its backward");
-  Ops& ops = device_.ops();
   Stream& compute = device_.compute_stream();
   Stream& communication = device_.communication_stream();
   const auto of_rings = [&](const auto& packed) {
@@ -204,7 +203,7 @@ void RingAttention::backward(std::int64_t layer, ConstTensorView q, ConstTensorV
   };
   const std::vector<Event> arrivals = send_keys_and_values(of_rings(k), of_rings(v));
   const TensorView delta = buffers_.delta.slice_rows(0, q.rows());
-  if (q.rows() > 0) ops.attention_delta(compute, options_.shape.head_dim, out, dout, delta);
+  if (q.rows() > 0) device_.ops().attention_delta(compute, options_.shape.head_dim, out, dout, delta);
   const AttentionBackward packed = {.shape = options_.shape,
                                     .segments = {},
                                     .q = q,
@@ -231,18 +230,7 @@ void RingAttention::backward(std::int64_t layer, ConstTensorView q, ConstTensorV
       const auto span = note(SpanKind::wait, "wait for keys and values", step.round + 1, SpanSequences::of_rings);
       compute.wait(arrivals[step.round]);
     }
-    const KeyValue keys(buffers_.arrivals.slice_rows(step.arrived.begin, step.arrived.count));
-    const TensorView outbox = buffers_.outbox.slice_rows(step.outbox_begin, step.arrived.count);
-    ops.fill_zero(compute, outbox);
-    const KeyValue dkeys(outbox);
-    hop.k = keys.k;
-    hop.v = keys.v;
-    hop.dk = dkeys.k;
-    hop.dv = dkeys.v;
-    {
-      const auto span = note(SpanKind::compute, "ring attention backward", step.round + 1, SpanSequences::of_rings);
-      attend_backward(hop, step.segments);
-    }
+    attend_to_hop(hop, step);
     communication.wait(compute.record());
     const auto span = note(SpanKind::communication, "gradients", step.round + 1, SpanSequences::of_rings);
     context_.exchange(communication, gradient_exchanges_[i]);
@@ -257,6 +245,20 @@ void RingAttention::attend_in_slice(const AttentionBackward& packed, const std::
   if (segments.empty()) return;
   const auto span = note(SpanKind::compute, "local attention backward", 0, SpanSequences::local);
   attend_backward(packed, segments);
+}
+
+/// Writes the gradients of the keys and values of a hop to the outbox. All of `of_rings` but keys and values is set.
+void RingAttention::attend_to_hop(AttentionBackward of_rings, const RingBackwardStep& step) {
+  const auto span = note(SpanKind::compute, "ring attention backward", step.round + 1, SpanSequences::of_rings);
+  const TensorView outbox = buffers_.outbox.slice_rows(step.outbox_begin, step.arrived.count);
+  device_.ops().fill_zero(device_.compute_stream(), outbox);
+  const KeyValue keys(buffers_.arrivals.slice_rows(step.arrived.begin, step.arrived.count));
+  const KeyValue gradients(outbox);
+  of_rings.k = keys.k;
+  of_rings.v = keys.v;
+  of_rings.dk = gradients.k;
+  of_rings.dv = gradients.v;
+  attend_backward(of_rings, step.segments);
 }
 
 void RingAttention::attend_backward(AttentionBackward attention, const std::vector<AttentionSegment>& segments) {

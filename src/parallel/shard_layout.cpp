@@ -6,6 +6,12 @@
 
 namespace skrull {
 
+Sharding make_sharding(int zero_stage, int ranks, int rank) {
+  require(zero_stage >= 0 && zero_stage <= 3 && ranks >= 1 && rank >= 0 && rank < ranks,
+          "ZeRO stage {} on rank {} of {}", zero_stage, rank, ranks);
+  return {ranks == 1 ? 0 : zero_stage, ranks, rank};
+}
+
 Part owned_part(const ParameterTable& table, int block, int ranks, int rank) {
   return even_part(table.block_elements(block), ranks, rank);
 }

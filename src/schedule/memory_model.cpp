@@ -8,7 +8,10 @@ namespace skrull {
 namespace {
 
 constexpr std::int64_t fp32_bytes = 4;
+constexpr std::int64_t fp64_bytes = 8;
 constexpr std::int64_t index_bytes = 4;  // int32
+/// Row, label, weight and loss of a token.
+constexpr std::int64_t loss_token_bytes = 2 * index_bytes + 2 * fp32_bytes;
 
 std::int64_t query_size(const ModelShape& model) {
   return model.num_attention_heads * model.head_dim;
@@ -24,29 +27,43 @@ std::int64_t layer_parameters(const ModelShape& model) {
   return projections + 3 * h * model.intermediate_size + 2 * h;
 }
 
-/// Elements of the largest block: what ZeRO holds whole while it is computed or reduced.
-std::int64_t largest_block(const ModelShape& model) {
-  return std::max(model.vocab_size * model.hidden_size, layer_parameters(model));
+/// Elements of every block, as the trainer's parameter table divides them.
+std::vector<std::int64_t> block_elements(const ModelShape& model, bool tied_head) {
+  const std::int64_t table = model.vocab_size * model.hidden_size;
+  std::vector<std::int64_t> blocks = {table};
+  blocks.insert(blocks.end(), static_cast<std::size_t>(model.num_layers), layer_parameters(model));
+  blocks.push_back(model.hidden_size);
+  if (!tied_head) blocks.push_back(table);
+  return blocks;
+}
+
+/// Elements of the blocks that are whole at a time where the rest is divided: a table, two layers, the final norm.
+std::int64_t whole_block_elements(const ModelShape& model) {
+  constexpr std::int64_t layers_at_once = 2;  // one computes, the other one is on its way
+  return model.vocab_size * model.hidden_size + layers_at_once * layer_parameters(model) + model.hidden_size;
 }
 
 FixedBytes fixed_bytes(const ModelShape& model, const MemoryOptions& options) {
   require(options.zero_stage >= 0 && options.zero_stage <= 3 && options.world_size >= 1,
           "memory model: ZeRO stage {} on {} ranks", options.zero_stage, options.world_size);
-  constexpr std::int64_t blocks_at_once = 2;  // one computes, the next one arrives
-  const std::int64_t elements = parameter_count(model, options.tied_head);
+  const int stage = options.world_size == 1 ? 0 : options.zero_stage;
+  const std::int64_t all = parameter_count(model, options.tied_head);
+  std::int64_t owned = 0;
+  for (const std::int64_t elements : block_elements(model, options.tied_head)) {
+    owned += (elements + options.world_size - 1) / options.world_size;
+  }
   const std::int64_t compute_bytes = size_of(options.compute_dtype);
-  const auto shared_from = [&](int stage, std::int64_t bytes) {
-    return options.zero_stage >= stage ? (bytes + options.world_size - 1) / options.world_size : bytes;
-  };
+  const auto divided_from = [&](int first_stage) { return stage >= first_stage ? owned : all; };
+  const bool computes_with_master = options.compute_dtype == DType::float32;
   FixedBytes fixed;
-  fixed.parameters = shared_from(1, elements * fp32_bytes);
-  // Computed with: the master weights themselves where these are whole and fp32.
-  const bool master_serves = options.compute_dtype == DType::float32 && options.zero_stage == 0;
-  if (!master_serves) fixed.parameters += shared_from(3, elements * compute_bytes);
-  if (options.zero_stage == 3) fixed.parameters += blocks_at_once * largest_block(model) * compute_bytes;
-  fixed.gradients = shared_from(2, elements * fp32_bytes);
-  if (options.zero_stage >= 2) fixed.gradients += blocks_at_once * largest_block(model) * fp32_bytes;
-  fixed.optimizer_state = shared_from(1, 2 * elements * fp32_bytes);
+  fixed.parameters = divided_from(3) * compute_bytes;
+  // In fp32 the master weights lie in what is computed with.
+  if (!computes_with_master) fixed.parameters += divided_from(1) * fp32_bytes;
+  fixed.gradients = divided_from(2) * fp32_bytes + fp64_bytes;  // and the sum of their squares
+  fixed.optimizer_state = 2 * divided_from(1) * fp32_bytes;
+  if (stage >= 2) fixed.gradient_buffers = whole_block_elements(model) * fp32_bytes;
+  if (stage == 3) fixed.gathered_parameters = whole_block_elements(model) * compute_bytes;
+  fixed.activations = model.head_dim / 2 * fp32_bytes;
   return fixed;
 }
 
@@ -68,9 +85,11 @@ std::int64_t activation_bytes(const ModelShape& model, const MemoryOptions& opti
       (h + qkv_size(model) + query_size(model) + 2 * f) * c + (2 + model.num_attention_heads) * fp32_bytes;
   const std::int64_t not_kept = (2 * h + f) * c;  // normed inputs and the MLP's inner product
   std::int64_t layers = 0;
+  std::int64_t scratch = (2 * h + f) * c;
   switch (options.recompute) {
     case Recompute::none:
       layers = model.num_layers * (input + rest + not_kept);
+      scratch = 2 * h * c;
       break;
     case Recompute::selective:
       layers = model.num_layers * (input + rest);
@@ -81,17 +100,14 @@ std::int64_t activation_bytes(const ModelShape& model, const MemoryOptions& opti
   }
   const std::int64_t positions = 2 * index_bytes + model.head_dim * fp32_bytes;  // ids, positions, RoPE's table
   const std::int64_t output = h * c + fp32_bytes;
-  const std::int64_t scratch = (2 * h + f) * c;
-  const std::int64_t loss_rows = 2 * index_bytes + 2 * fp32_bytes;
-  return layers + positions + output + scratch + loss_rows;
+  const std::int64_t delta = model.num_attention_heads * fp32_bytes;  // of attention's backward
+  return layers + positions + output + scratch + delta;
 }
 
 std::int64_t backward_bytes(const ModelShape& model, const MemoryOptions& options) {
   const std::int64_t c = size_of(options.compute_dtype);
   const std::int64_t cast = options.compute_dtype == DType::float32 ? 0 : qkv_size(model) * c;
-  const std::int64_t delta = model.num_attention_heads * fp32_bytes;
-  return (model.hidden_size + query_size(model) + model.intermediate_size) * c + qkv_size(model) * fp32_bytes + cast +
-         delta;
+  return (model.hidden_size + query_size(model) + model.intermediate_size) * c + qkv_size(model) * fp32_bytes + cast;
 }
 
 std::int64_t ring_bytes(const ModelShape& model, const MemoryOptions& options) {
@@ -130,13 +146,33 @@ MemoryModel::MemoryModel(const ModelShape& model, const MemoryOptions& options)
                                                        : default_loss_chunk_tokens(model.vocab_size)),
       loss_row_bytes_(loss_row_bytes(model, options.compute_dtype)),
       fixed_(fixed_bytes(model, options)),
-      per_token_{activation_bytes(model, options), backward_bytes(model, options), ring_bytes(model, options)} {
+      per_token_{activation_bytes(model, options), backward_bytes(model, options), loss_token_bytes,
+                 ring_bytes(model, options)} {
   fixed_.loss_head = loss_chunk_tokens_ * loss_row_bytes_;
 }
 
+std::int64_t MemoryModel::loss_chunk_bytes(std::int64_t tokens) const {
+  return std::min(loss_chunk_tokens_, tokens) * loss_row_bytes_;
+}
+
 std::int64_t MemoryModel::bytes(std::int64_t tokens) const {
-  const std::int64_t missing_rows = std::max<std::int64_t>(0, loss_chunk_tokens_ - tokens);
-  return fixed_.total() - missing_rows * loss_row_bytes_ + tokens * per_token_.total();
+  return fixed_.total() - fixed_.loss_head + loss_chunk_bytes(tokens) + tokens * per_token_.total();
+}
+
+std::vector<MemoryCategory> MemoryModel::by_category(std::int64_t tokens) const {
+  std::vector<MemoryCategory> categories = {
+      {"parameters", fixed_.parameters},
+      {"gathered parameters", fixed_.gathered_parameters},
+      {"gradients", fixed_.gradients},
+      {"gradient buffers", fixed_.gradient_buffers},
+      {"optimizer state", fixed_.optimizer_state},
+      {"activations", fixed_.activations + tokens * per_token_.activations},
+      {"backward buffers", tokens * per_token_.backward},
+      {"loss head", loss_chunk_bytes(tokens) + tokens * per_token_.loss_head},
+      {"ring buffers", tokens * per_token_.rings},
+  };
+  std::erase_if(categories, [](const MemoryCategory& category) { return category.bytes == 0; });
+  return categories;
 }
 
 std::int64_t MemoryModel::most_tokens(std::int64_t memory_bytes) const {

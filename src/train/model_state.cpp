@@ -34,14 +34,20 @@ std::int64_t longest_sample(const Dataset& dataset) {
   return longest;
 }
 
+TrainableParametersOptions state_options(const TrainConfig& config, bool training) {
+  TrainableParametersOptions options;
+  options.compute_dtype = config.compute_dtype;
+  options.training = training;
+  options.zero_stage = static_cast<int>(config.zero_stage);
+  if (config.reduce_gradients == GradientReductionChoice::step) options.reduction = GradientReduction::once;
+  return options;
+}
+
 }  // namespace
 
 ModelState::ModelState(const TrainConfig& config, RankSession& rank, bool training, bool load_weights)
     : config_(load_qwen2_config(config.model_name_or_path)), table_(config_) {
-  TrainableParametersOptions options;
-  options.compute_dtype = config.compute_dtype;
-  options.training = training;
-  parameters_ = make_replicated_parameters(table_, options, rank.device(), rank.world());
+  parameters_ = make_trainable_parameters(table_, state_options(config, training), rank.device(), rank.world());
   if (!load_weights) return;
   parameters_->set_values([&](const BlockOnHost& block) {
     if (config.init == Initialization::random) {
@@ -60,20 +66,16 @@ std::optional<DType> ModelState::export_dtype(const TrainConfig& config) const {
 
 void ModelState::export_model(const TrainConfig& config, const EndOfTurn& end_of_turn, ControlChannel& control,
                               const std::function<void(const WriteFolder&)>& use) {
-  std::exception_ptr failure;
+  // Not run_together(): gathering is collective, and ends on all ranks when rank 0 fails.
+  WorkOutcome outcome;
   parameters_->get_values([&](const BlockOnHost& block) {
-    try {
-      use([&](const std::filesystem::path& folder) {
-        save_model_folder(folder, config.model_name_or_path, table_, block, export_dtype(config), end_of_turn,
-                          tokenizer_folder(config));
-      });
-    } catch (...) {
-      failure = std::current_exception();  // the collectives of get_values() go on to their end
-    }
+    const auto write = [&](const std::filesystem::path& folder) {
+      save_model_folder(folder, config.model_name_or_path, table_, block, export_dtype(config), end_of_turn,
+                        tokenizer_folder(config));
+    };
+    outcome = outcome_of([&] { use(write); });
   });
-  control.run_together([&] {
-    if (failure) std::rethrow_exception(failure);
-  });
+  control.agree_or_throw(outcome.problem, outcome.exit_code);
 }
 
 StoredAsFloat32 ModelState::stored_as_float32(const TrainConfig& config) const {
@@ -92,18 +94,10 @@ std::int64_t ModelState::exported_bytes(const TrainConfig& config) const {
 }
 
 std::int64_t tokens_that_fit(const TrainConfig& config, const Qwen2Config& model, RankSession& rank) {
-  MemoryOptions options;
-  options.compute_dtype = config.compute_dtype;
-  options.recompute = recompute_of(config);
-  options.largest_ring = rank.grid().context_parallel;
-  options.tied_head = model.tie_word_embeddings;
-  options.loss_chunk_tokens = config.loss_chunk_tokens;
-  const MemoryModel memory(model.shape(), options);
+  const MemoryModel memory(model.shape(), memory_options(config, model, rank.topology()));
   // Ranks of a node share what is free; the training state is there already.
   const std::int64_t ranks = std::min(rank.grid().world_size(), rank.topology().ranks_per_node);
-  const FixedBytes& fixed = memory.fixed();
-  const std::int64_t state = fixed.parameters + fixed.gradients + fixed.optimizer_state;
-  return memory.most_tokens(rank.device().free_bytes() / ranks + state);
+  return memory.most_tokens(rank.device().free_bytes() / ranks + memory.fixed().state());
 }
 
 std::int64_t resolve_bucket_tokens(const TrainConfig& config, const Datasets& data, int context_parallel,

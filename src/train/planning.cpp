@@ -10,6 +10,7 @@
 #include "skrull/data/loader.h"
 #include "skrull/device/device.h"
 #include "skrull/schedule/length_generator.h"
+#include "skrull/schedule/zigzag.h"
 #include "skrull/train/datasets.h"
 #include "skrull/train/run_folder.h"
 #include "skrull/train/scheduling.h"
@@ -34,14 +35,14 @@ std::int64_t device_memory_of(const HardwareProfile& profile, const Topology& to
   return make_cpu_device(1)->free_bytes() / std::min(world, topology.ranks_per_node);
 }
 
-std::int64_t automatic_bucket(const PlanningSetup& setup, int zero_stage) {
+std::int64_t automatic_bucket(const PlanningSetup& setup) {
   const std::int64_t tokens = setup.memory->most_tokens(setup.device_memory_bytes);
   if (tokens >= 1) return tokens;
   throw_invalid_input(
       "bucket_tokens auto: the training state takes {} of a rank, its device has {}: {}use more ranks, or give "
       "bucket_tokens",
       format_bytes(setup.memory->fixed().total()), format_bytes(setup.device_memory_bytes),
-      zero_stage < 3 ? "use a higher ZeRO stage (--zero-stage 3), " : "");
+      setup.zero_stage < 3 ? "raise zero_stage to 3, " : "");
 }
 
 std::vector<LengthBatch> take(std::vector<LengthBatch> batches, std::int64_t first, std::int64_t count,
@@ -58,26 +59,40 @@ std::vector<LengthBatch> take(std::vector<LengthBatch> batches, std::int64_t fir
 
 }  // namespace
 
-PlanningSetup set_up_planning(const TrainConfig& config, int ranks, int zero_stage) {
+PlanningSetup set_up_planning(const TrainConfig& config, int ranks) {
   PlanningSetup setup;
   setup.model = load_qwen2_config(config.model_name_or_path);
   setup.topology = topology_of(config, ranks);
   setup.cost = make_cost_model(config, setup.model);
   setup.search = search_options(config);
   setup.global_batch_size = resolve_global_batch_size(config, setup.topology.data_parallel);
-  MemoryOptions memory;
-  memory.compute_dtype = config.compute_dtype;
-  memory.recompute = recompute_of(config);
-  memory.zero_stage = zero_stage;
-  memory.world_size = setup.topology.data_parallel * setup.topology.context_parallel;
-  memory.largest_ring = setup.topology.context_parallel;
-  memory.tied_head = setup.model.tie_word_embeddings;
-  memory.loss_chunk_tokens = config.loss_chunk_tokens;
+  const MemoryOptions memory = memory_options(config, setup.model, setup.topology);
+  setup.zero_stage = memory.zero_stage;
   setup.memory = std::make_shared<const MemoryModel>(setup.model.shape(), memory);
   setup.device_memory_bytes = device_memory_of(setup.cost->profile(), setup.topology);
   setup.automatic_bucket = !config.bucket_tokens;
-  setup.bucket_tokens = config.bucket_tokens ? *config.bucket_tokens : automatic_bucket(setup, zero_stage);
+  setup.bucket_tokens = config.bucket_tokens ? *config.bucket_tokens : automatic_bucket(setup);
   return setup;
+}
+
+MemoryForecast forecast_memory(const TrainConfig& config, int ranks) {
+  const Qwen2Config model = load_qwen2_config(config.model_name_or_path);
+  MemoryForecast forecast;
+  forecast.topology = topology_of(config, ranks);
+  forecast.tokens =
+      config.bucket_tokens.value_or(largest_zigzag_shard(config.cutoff_len, forecast.topology.context_parallel));
+  forecast.device_memory_bytes = device_memory_of(choose_hardware_profile(config), forecast.topology);
+  MemoryOptions options = memory_options(config, model, forecast.topology);
+  for (options.zero_stage = 0; options.zero_stage <= 3; ++options.zero_stage) {
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      options.recompute = recompute;
+      const MemoryModel memory(model.shape(), options);
+      forecast.layouts.push_back({options.zero_stage, recompute, memory.by_category(forecast.tokens),
+                                  memory.bytes(forecast.tokens),
+                                  std::max<std::int64_t>(0, memory.most_tokens(forecast.device_memory_bytes))});
+    }
+  }
+  return forecast;
 }
 
 std::vector<LengthBatch> batches_of_file(const std::filesystem::path& file, const PlanningSetup& setup,

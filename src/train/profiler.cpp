@@ -161,7 +161,7 @@ class Profiler {
         device_(device),
         self_(make_self_communicator()),
         table_(shortened_),
-        parameters_(make_replicated_parameters(table_, {options.compute_dtype, true}, device, *self_)),
+        parameters_(make_trainable_parameters(table_, {options.compute_dtype, true}, device, *self_)),
         max_tokens_(affordable_tokens()),
         transformer_(shortened_, transformer_options(max_tokens_), device),
         attention_(attention_shape(model), max_tokens_, device) {

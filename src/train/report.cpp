@@ -1,5 +1,9 @@
 #include "report.h"
 
+#include <string>
+#include <vector>
+
+#include "skrull/core/error.h"
 #include "skrull/core/log.h"
 #include "skrull/core/text.h"
 
@@ -25,13 +29,20 @@ void report_disk_space(const std::filesystem::path& folder, std::int64_t model_b
                folder.string(), format_bytes(static_cast<std::int64_t>(space.available)), format_bytes(model_bytes));
 }
 
-void report_memory(const Device& device) {
+void report_memory(const Device& device, const Qwen2Config& model, MemoryOptions options, std::int64_t tokens) {
   log::info("planned memory of a rank:");
   for (const auto& [category, bytes] : device.memory().by_category()) {
     if (bytes > 0) log::info("  {:<20} {:>12}", category, format_bytes(bytes));
   }
   log::info("  {:<20} {:>12} ({} free)", "total", format_bytes(device.memory().current_bytes()),
             format_bytes(device.free_bytes()));
+  if (options.world_size == 1) return;
+  std::vector<std::string> stages;
+  for (options.zero_stage = 0; options.zero_stage <= 3; ++options.zero_stage) {
+    stages.push_back(fmt::format("{} at stage {}", format_bytes(MemoryModel(model.shape(), options).bytes(tokens)),
+                                 options.zero_stage));
+  }
+  log::info("  by zero_stage: {}", fmt::join(stages, ", "));
 }
 
 }  // namespace skrull

@@ -7,6 +7,7 @@
 #include "skrull/config/train_config.h"
 #include "skrull/device/device.h"
 #include "skrull/model/qwen2_config.h"
+#include "skrull/schedule/memory_model.h"
 
 namespace skrull {
 
@@ -17,7 +18,8 @@ void report_model(const Qwen2Config& model, const TrainConfig& config);
 /// too late.
 void report_disk_space(const std::filesystem::path& folder, std::int64_t model_bytes);
 
-/// The planned memory of this rank, category by category.
-void report_memory(const Device& device);
+/// The planned memory of this rank, category by category, and what a rank would take in each ZeRO stage with
+/// micro-batches of `tokens`.
+void report_memory(const Device& device, const Qwen2Config& model, MemoryOptions options, std::int64_t tokens);
 
 }  // namespace skrull

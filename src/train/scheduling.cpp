@@ -14,7 +14,27 @@ void check_trainable_schedule(const TrainConfig& config) {
 }
 
 Recompute recompute_of(const TrainConfig& config) {
-  return config.gradient_checkpointing == GradientCheckpointing::full ? Recompute::full : Recompute::selective;
+  switch (config.gradient_checkpointing) {
+    case GradientCheckpointing::none:
+      return Recompute::none;
+    case GradientCheckpointing::selective:
+      return Recompute::selective;
+    case GradientCheckpointing::full:
+      return Recompute::full;
+  }
+  return Recompute::selective;
+}
+
+MemoryOptions memory_options(const TrainConfig& config, const Qwen2Config& model, const Topology& topology) {
+  MemoryOptions options;
+  options.compute_dtype = config.compute_dtype;
+  options.recompute = recompute_of(config);
+  options.zero_stage = static_cast<int>(config.zero_stage);
+  options.world_size = topology.data_parallel * topology.context_parallel;
+  options.largest_ring = topology.context_parallel;
+  options.tied_head = model.tie_word_embeddings;
+  options.loss_chunk_tokens = config.loss_chunk_tokens;
+  return options;
 }
 
 HardwareProfile choose_hardware_profile(const TrainConfig& config) {

@@ -21,10 +21,10 @@ double clip_coefficient(double norm, double max_norm) {
 }
 
 StepOutcome run_step(const StepBatches& batches, const TrainConfig& config, double learning_rate, Transformer& model,
-                     TrainableParameters& parameters, MicroBatchAttention& attention, RankSession& rank,
-                     const std::function<bool()>& stop_agreed) {
-  Stream& compute = rank.device().compute_stream();
-  Timeline& timeline = rank.device().timeline();
+                     TrainableParameters& parameters, MicroBatchAttention& attention, Device& device,
+                     ControlChannel& control, const std::function<bool()>& stop_agreed) {
+  Stream& compute = device.compute_stream();
+  Timeline& timeline = device.timeline();
   timeline.take();
   const Event begin = compute.record();
   StepOutcome outcome;
@@ -44,7 +44,7 @@ StepOutcome run_step(const StepBatches& batches, const TrainConfig& config, doub
   }
   timeline.set_micro_batch(-1);
   parameters.finish_gradients();
-  outcome.loss = rank.control().sum(loss);
+  outcome.loss = control.sum(loss);
   outcome.grad_norm = parameters.gradient_norm();
   outcome.updated = !outcome.stopped && std::isfinite(outcome.loss) && std::isfinite(outcome.grad_norm);
   if (outcome.updated) {

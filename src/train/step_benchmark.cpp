@@ -7,26 +7,16 @@
 #include "random_batch.h"
 #include "skrull/comm/communicator.h"
 #include "skrull/core/median.h"
-#include "skrull/core/stopwatch.h"
 #include "skrull/model/model_io.h"
 #include "skrull/model/transformer.h"
 #include "skrull/parallel/local_attention.h"
 #include "skrull/parallel/trainable_parameters.h"
 #include "skrull/schedule/cost_model.h"
 #include "skrull/train/metrics.h"
+#include "timed_step.h"
 
 namespace skrull {
 namespace {
-
-/// Half of the tokens, half of the rest, ... down to single tokens.
-std::vector<std::int64_t> mixed_lengths(std::int64_t tokens) {
-  std::vector<std::int64_t> lengths;
-  while (tokens > 0) {
-    lengths.push_back((tokens + 1) / 2);
-    tokens -= lengths.back();
-  }
-  return lengths;
-}
 
 /// FLOP/s of one step's products: every block's, and the head's in chunks.
 double product_rate(const std::vector<OpRate>& rates, const BenchShape& shape, std::int64_t num_layers) {
@@ -87,7 +77,7 @@ StepBenchmark bench_step(const Qwen2Config& model, const StepBenchmarkOptions& o
   const std::unique_ptr<Device> device = make_cpu_device(options.threads);
   const std::unique_ptr<Communicator> self = make_self_communicator();
   const ParameterTable table(model);
-  const auto parameters = make_replicated_parameters(table, {options.compute_dtype, true}, *device, *self);
+  const auto parameters = make_trainable_parameters(table, {options.compute_dtype, true}, *device, *self);
   parameters->set_values(
       [&](const BlockOnHost& block) { initialize_parameters(1, model.initializer_range, table, block); });
   TransformerOptions model_options;
@@ -108,18 +98,9 @@ StepBenchmark bench_step(const Qwen2Config& model, const StepBenchmarkOptions& o
   std::vector<double> step_seconds;
   std::vector<double> update_seconds;
   const auto run_step = [&] {
-    const Stopwatch watch;
-    parameters->begin_step(1);
-    transformer.forward_backward(batch, *parameters, attention, *parameters);
-    parameters->finish_gradients();
-    const Stopwatch update_watch;
-    parameters->gradient_norm();
-    AdamWSettings settings;
-    settings.learning_rate = 1e-6;
-    parameters->update(settings, 1.0);
-    device->compute_stream().synchronize();
-    step_seconds.push_back(watch.seconds());
-    update_seconds.push_back(update_watch.seconds());
+    const StepTime time = timed_step(batch, transformer, attention, *parameters, *device);
+    step_seconds.push_back(time.seconds);
+    update_seconds.push_back(time.update_seconds);
   };
   run_step();
   result.peak_bytes = peak_process_memory();

@@ -232,7 +232,8 @@ void TrainingRun::report_start() {
   log::info("learning rate: {}, at most {:.2e}, {} warm-up steps; gradient clipping {}",
             name_of(learning_rates_.schedule), learning_rates_.peak, learning_rates_.warmup_steps,
             config_.max_grad_norm > 0 ? fmt::format("at norm {}", config_.max_grad_norm) : "off");
-  report_memory(rank_.device());
+  report_memory(rank_.device(), model_state_->config(),
+                memory_options(config_, model_state_->config(), rank_.topology()), loader_options_.bucket_tokens);
   if (!resume_.point) return;
   log::info("continuing after step {} of {}, saved by {} ranks in {}", steps_before_, format_count(summary_.steps),
             resume_.point->state.ranks, resume_.point->folder.string());
@@ -294,7 +295,7 @@ std::optional<StepMetrics> TrainingRun::run_one_step(std::int64_t step) {
   metrics.learning_rate = learning_rate_at(learning_rates_, step - 1);
   trace_->begin_step(step);
   const StepOutcome outcome = run_step(batches, config_, metrics.learning_rate, *model_, model_state_->parameters(),
-                                       *attention_, rank_, [this] { return stop_.agreed(); });
+                                       *attention_, rank_.device(), control_, [this] { return stop_.agreed(); });
   if (outcome.stopped) return std::nullopt;
   trace_->end_step(step, outcome.spans, batches);
   metrics.loss = outcome.loss;

@@ -1,5 +1,6 @@
 // skrull plan from outside: plans from a config and lengths alone, comparisons, files, bad input.
 #include <fstream>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -70,6 +71,32 @@ struct Fixture : test::TrainingFixture {
 };
 
 }  // namespace
+
+TEST_CASE("--memory tells the memory of a rank in every layout, without lengths") {
+  Fixture fixture;
+  const auto result = fixture.plan({"--memory", "--ranks", "8", "--json", "zero_stage=3"}, "");
+  const Json json = test::result_of(result);
+  CHECK(json.at("ranks") == 8);
+  CHECK(json.at("tokens") == 400);
+  REQUIRE(json.at("layouts").size() == 12);
+  std::map<std::pair<int, std::string>, Json> layouts;
+  for (const Json& layout : json.at("layouts")) {
+    layouts[{layout.at("zero_stage"), layout.at("gradient_checkpointing")}] = layout;
+    std::int64_t total = 0;
+    for (const auto& [category, bytes] : layout.at("bytes_by_category").items()) total += bytes.get<std::int64_t>();
+    CHECK(layout.at("total_bytes") == total);
+  }
+  const auto bytes = [&](int stage, const char* recompute, const char* category) {
+    return layouts.at({stage, recompute}).at("bytes_by_category").at(category).get<std::int64_t>();
+  };
+  CHECK(bytes(0, "none", "activations") > bytes(0, "selective", "activations"));
+  CHECK(bytes(0, "selective", "activations") > bytes(0, "full", "activations"));
+  CHECK(bytes(0, "full", "optimizer state") > 7 * bytes(1, "full", "optimizer state"));
+  CHECK(bytes(1, "full", "gradients") > 7 * bytes(2, "full", "gradients"));
+  CHECK(bytes(2, "full", "parameters") > 7 * bytes(3, "full", "parameters"));
+  CHECK(contains(result.errors, "memory of each of 8 ranks (data parallel 2 x context parallel 4)"));
+  CHECK(contains(fixture.refusal({"--memory", "--compare", "all"}), "--compare excludes --memory"));
+}
 
 TEST_CASE("a plan has the model, the ranks and the lengths that were asked for") {
   Fixture fixture;

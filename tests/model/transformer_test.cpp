@@ -24,7 +24,7 @@ std::vector<int> order_of_blocks(const ParameterTable& table, bool backward) {
 
 TEST_CASE("blocks are acquired one at a time and become ready once, whatever the micro-batch holds") {
   for (const std::string& name : {std::string("tied_mha_d16"), std::string("untied_gqa4_d16")}) {
-    for (const Recompute recompute : {Recompute::selective, Recompute::full}) {
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
       const GoldenCase golden(name);
       MicroBatch unsupervised = golden.batch();
       std::fill(unsupervised.labels.begin(), unsupervised.labels.end(), ignored_label);
@@ -75,7 +75,7 @@ TEST_CASE("the planned memory is what is allocated, and an inference model needs
   const Qwen2Config config = load_qwen2_config(golden.folder);
   std::int64_t inference_bytes = 0;
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    for (const Recompute recompute : {Recompute::selective, Recompute::full}) {
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
       for (const bool training : {false, true}) {
         const TransformerOptions options = {
             .compute_dtype = dtype, .max_tokens = 37, .recompute = recompute, .training = training};
@@ -110,6 +110,10 @@ TEST_CASE("the memory of the 0.5B shape is what its parts add up to") {
   CHECK(Transformer::planned_bytes(config, options) == 4 * (2048 * (24 * layer + once) + chunk + 32));
   options.recompute = Recompute::full;
   CHECK(Transformer::planned_bytes(config, options) == 4 * (2048 * (23 * 896 + layer + once) + chunk + 32));
+  // Two normed inputs and the SwiGLU output of every layer; the first one's takes the place of the shared one.
+  options.recompute = Recompute::none;
+  CHECK(Transformer::planned_bytes(config, options) ==
+        4 * (2048 * (24 * (layer + 2 * 896 + 4864) - 4864 + once) + chunk + 32));
 }
 
 TEST_CASE("an inference model computes the same and refuses a backward") {

@@ -11,13 +11,16 @@ TEST_CASE("a step of two micro-batches, blocks ready in any order", "[ledger]") 
   for (int step = 0; step < 2; ++step) {
     ledger.begin_step(2);
     CHECK(ledger.open(1));
+    CHECK(ledger.in_first_micro_batch(1));
     CHECK_FALSE(ledger.open(1));
     CHECK_FALSE(ledger.ready(1));
     CHECK(ledger.open(2));
     CHECK_FALSE(ledger.ready(2));
     CHECK(ledger.open(0));
     CHECK_FALSE(ledger.ready(0));
-    CHECK_FALSE(ledger.open(0));  // second micro-batch: goes on adding
+    CHECK(ledger.open(0));
+    CHECK_FALSE(ledger.in_first_micro_batch(0));  // goes on adding
+    CHECK_FALSE(ledger.open(0));
     CHECK(ledger.ready(0));
     CHECK(ledger.ready(1));
     CHECK(ledger.ready(2));
@@ -92,7 +95,8 @@ TEST_CASE("staging brings one block at a time to the host and back", "[ledger]")
   const Buffer first = device->allocate(DType::float32, 1, 3, "test");
   const Buffer second = device->allocate(DType::float32, 1, 5, "test");
   const std::vector<TensorView> blocks = {first.view(DType::float32, 1, 3), second.view(DType::float32, 1, 5)};
-  BlockStaging writer(*device, blocks, BlockStaging::Access::write);
+  const std::vector<BlockStaging::Held> held = {{blocks[0], {0, 3}, 3}, {blocks[1], {0, 5}, 5}};
+  BlockStaging writer(*device, held, BlockStaging::Access::write);
   writer.block(0).as<float>()[1] = 4;
   CHECK(blocks[0].as<float>()[1] == 0);
   writer.block(1).as<float>()[4] = 5;
@@ -103,10 +107,27 @@ TEST_CASE("staging brings one block at a time to the host and back", "[ledger]")
   CHECK(blocks[0].as<float>()[2] == 6);
   CHECK(blocks[1].as<float>()[4] == 5);
 
-  BlockStaging reader(*device, blocks, BlockStaging::Access::read);
+  BlockStaging reader(*device, held, BlockStaging::Access::read);
   CHECK(reader.block(1).as<float>()[4] == 5);
   reader.block(1).as<float>()[4] = 7;
   CHECK(reader.block(0).elements() == 3);
   reader.finish();
   CHECK(blocks[1].as<float>()[4] == 5);
+}
+
+TEST_CASE("staging of a part: the device gets what it holds of a block", "[ledger]") {
+  const auto device = make_cpu_device(1);
+  const Buffer buffer = device->allocate(DType::float32, 1, 2, "test");
+  const TensorView part = buffer.view(DType::float32, 1, 2);
+  BlockStaging writer(*device, {{part, {3, 2}, 7}, {TensorView(nullptr, DType::float32, 1, 0), {2, 0}, 2}},
+                      BlockStaging::Access::write);
+  const TensorView whole = writer.block(0);
+  REQUIRE(whole.elements() == 7);
+  for (int i = 0; i < 7; ++i) whole.as<float>()[i] = static_cast<float>(10 + i);
+  writer.block(1).as<float>()[0] = -1;  // a block of which nothing is held
+  CHECK(writer.block(0).as<float>()[3] == 13);
+  writer.block(0).as<float>()[4] = 40;
+  writer.finish();
+  CHECK(part.as<float>()[0] == 13);
+  CHECK(part.as<float>()[1] == 40);
 }

@@ -26,23 +26,45 @@ TEST_CASE("parameters are counted with biases and norm weights") {
 
 TEST_CASE("training state by ZeRO stage") {
   const std::int64_t p = 494032768;
-  const std::int64_t block = 151936 * 896;  // the embedding
+  // Whole at a time: the embedding, two layers, the final norm.
+  const std::int64_t layer = (p - 151936 * 896 - 896) / 24;
+  const std::int64_t whole = 151936 * 896 + 2 * layer + 896;
   const auto fixed = [&](int stage) { return MemoryModel(test::half_billion(), options_of(stage, 8)).fixed(); };
-  // bfloat16: 4 bytes of master weights and 2 to compute with, 4 of gradients, 8 of moments.
+  // bfloat16: 4 bytes of master weights and 2 to compute with, 4 of gradients, 8 of moments. All blocks divide by 8.
   CHECK(fixed(0).parameters == 6 * p);
-  CHECK(fixed(0).gradients == 4 * p);
+  CHECK(fixed(0).gradients == 4 * p + 8);
   CHECK(fixed(0).optimizer_state == 8 * p);
   CHECK(fixed(1).parameters == 4 * p / 8 + 2 * p);
-  CHECK(fixed(1).gradients == 4 * p);
+  CHECK(fixed(1).gradients == 4 * p + 8);
+  CHECK(fixed(1).gradient_buffers == 0);
   CHECK(fixed(1).optimizer_state == 8 * p / 8);
-  CHECK(fixed(2).gradients == 4 * p / 8 + 2 * block * 4);
-  CHECK(fixed(3).parameters == 6 * p / 8 + 2 * block * 2);
-  // In fp32 the master weights are computed with, as long as every rank has them whole.
-  MemoryOptions fp32 = options_of(0, 1);
+  CHECK(fixed(2).gradients == 4 * p / 8 + 8);
+  CHECK(fixed(2).gradient_buffers == 4 * whole);
+  CHECK(fixed(2).gathered_parameters == 0);
+  CHECK(fixed(3).parameters == 6 * p / 8);
+  CHECK(fixed(3).gathered_parameters == 2 * whole);
+  // In fp32 the master weights are part of what is computed with.
+  MemoryOptions fp32 = options_of(0, 8);
   fp32.compute_dtype = DType::float32;
   CHECK(MemoryModel(test::half_billion(), fp32).fixed().parameters == 4 * p);
-  fp32.zero_stage = 1;
-  CHECK(MemoryModel(test::half_billion(), fp32).fixed().parameters == 8 * p);
+  fp32.zero_stage = 2;
+  CHECK(MemoryModel(test::half_billion(), fp32).fixed().parameters == 4 * p);
+  fp32.zero_stage = 3;
+  CHECK(MemoryModel(test::half_billion(), fp32).fixed().parameters == 4 * p / 8);
+  // One rank has nothing to divide.
+  CHECK(MemoryModel(test::half_billion(), options_of(3, 1)).fixed().total() ==
+        MemoryModel(test::half_billion(), options_of(0, 1)).fixed().total());
+}
+
+TEST_CASE("categories add up to the bytes of a rank") {
+  for (const int stage : {0, 1, 2, 3}) {
+    const MemoryModel model(test::half_billion(), options_of(stage, 3, Recompute::none));
+    for (const std::int64_t tokens : {1, 300, 5000}) {
+      std::int64_t total = 0;
+      for (const MemoryCategory& category : model.by_category(tokens)) total += category.bytes;
+      CHECK(total == model.bytes(tokens));
+    }
+  }
 }
 
 TEST_CASE("activations by hand for a model of round sizes") {
@@ -54,13 +76,14 @@ TEST_CASE("activations by hand for a model of round sizes") {
   const std::int64_t input = 2 * 64;
   // After attention, q k v, its output, gate and up; two inverse norms and 4 log-sum-exps in fp32.
   const std::int64_t rest = 2 * (64 + 128 + 64 + 256) + 4 * (2 + 4);
-  // ids, positions, RoPE; output and its norm; scratch; four numbers of the loss.
-  const std::int64_t once = 8 + 64 + 128 + 4 + 2 * (2 * 64 + 128) + 16;
+  // ids, positions, RoPE; output and its norm; scratch; delta of attention's backward.
+  const std::int64_t once = 8 + 64 + 128 + 4 + 2 * (2 * 64 + 128) + 4 * 4;
   CHECK(per_token(Recompute::selective).activations == 2 * (input + rest) + once);
   CHECK(per_token(Recompute::full).activations == 2 * input + rest + once);
-  CHECK(per_token(Recompute::none).activations == 2 * (input + rest + 2 * (2 * 64 + 128)) + once);
-  // dh, d of attention's output, of the MLP; q k v in fp32 and bfloat16; delta.
-  CHECK(per_token(Recompute::full).backward == 2 * (64 + 64 + 128) + 4 * 128 + 2 * 128 + 4 * 4);
+  CHECK(per_token(Recompute::none).activations == 2 * (input + rest + 2 * (2 * 64 + 128)) + once - 2 * 128);
+  // dh, d of attention's output, of the MLP; q k v in fp32 and bfloat16.
+  CHECK(per_token(Recompute::full).backward == 2 * (64 + 64 + 128) + 4 * 128 + 2 * 128);
+  CHECK(per_token(Recompute::full).loss_head == 16);
   CHECK(per_token(Recompute::full).rings == 0);
   MemoryOptions ring = options_of(0, 8);
   ring.largest_ring = 8;

@@ -55,6 +55,27 @@ TEST_CASE("every layout gives the same losses, gradient norms and weights", "[la
   }
 }
 
+TEST_CASE("sharded training state: the losses of one rank over 20 steps", "[layouts]") {
+  // One stage for each number of ranks: on as many ranks all stages give the same bits (zero_mpi_test.cpp).
+  test::TrainingFixture fixture;
+  const Overrides options =
+      common + Overrides{"dataset=" + fixture.write("rows.jsonl", test::random_rows(7, 40, 40, 97)).string(),
+                         "max_steps=20", "global_batch_size=8", "max_grad_norm=0.5", "bucket_tokens=45"};
+  fixture.run_here("reference", options);
+  const std::vector<std::pair<int, Overrides>> layouts = {{2, {"zero_stage=1"}},
+                                                          {3, {"zero_stage=3"}},
+                                                          {4, {"zero_stage=0", "reduce_gradients=step"}},
+                                                          {4, {"zero_stage=3", "context_parallel_size=2"}}};
+  for (const auto& [ranks, more] : layouts) {
+    const std::string output = fmt::format("{}-{}", ranks, more.back());
+    INFO(output);
+    const auto result = fixture.run(output, options + more, ranks);
+    INFO(result.errors);
+    REQUIRE(result.exit_code == 0);
+    check_same_run(fixture, output, "reference");
+  }
+}
+
 TEST_CASE("one sample on eight ranks trains as on one", "[layouts]") {
   test::TrainingFixture fixture;
   const Overrides options =

@@ -15,7 +15,7 @@ namespace skrull::test {
 struct LoadedTraining {
   LoadedTraining(TrainConfig the_config, std::int64_t bucket_tokens, const std::filesystem::path& cache_folder)
       : config(std::move(the_config)),
-        rank(config, single_rank()),
+        rank(config, MpiSession::alone()),
         state(config, rank, true),
         store(
             open_token_store(config.dataset, config, nullptr, state.config().vocab_size, cache_folder, rank.control())),

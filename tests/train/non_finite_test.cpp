@@ -108,8 +108,9 @@ TEST_CASE("a step without a finite loss leaves parameters, moments and Adam's st
     REQUIRE(run.store->size() == 3);
     std::vector<TrainingState> states;
     for (const std::int64_t sample : samples) {
-      const StepOutcome outcome = run_step(test::one_rank_step(*run.store, {sample}, 10), run.config, 1e-3, run.model,
-                                           run.state.parameters(), run.attention, run.rank);
+      const StepOutcome outcome =
+          run_step(test::one_rank_step(*run.store, {sample}, 10), run.config, 1e-3, run.model, run.state.parameters(),
+                   run.attention, run.rank.device(), run.rank.control());
       CHECK(outcome.updated == (sample != 1));
       CHECK(std::isfinite(outcome.loss) == (sample != 1));
       states.push_back(state_of(run.state.parameters()));
@@ -132,7 +133,7 @@ TEST_CASE("a finite loss with a gradient that is not finite is no update either"
   test::LoadedTraining run(fixture.config("run", options), 2, fixture / "cache");
   const TrainingState before = state_of(run.state.parameters());
   const StepOutcome outcome = run_step(test::one_rank_step(*run.store, {0}, 2), run.config, 1e-3, run.model,
-                                       run.state.parameters(), run.attention, run.rank);
+                                       run.state.parameters(), run.attention, run.rank.device(), run.rank.control());
   CHECK(std::isfinite(outcome.loss));
   CHECK_FALSE(std::isfinite(outcome.grad_norm));
   CHECK_FALSE(outcome.updated);

@@ -83,6 +83,8 @@ struct Data {
 struct Layout {
   int data_parallel = 1;
   int context_parallel = 1;
+
+  int ranks() const { return data_parallel * context_parallel; }
 };
 
 /// A model in training on all ranks of the job, or on this rank alone.
@@ -90,28 +92,20 @@ class Training {
  public:
   Training(const Data& data, Layout layout, std::int64_t bucket_tokens, DType dtype)
       : data_(data),
-        layout_(layout),
-        config_(load_qwen2_config(data.config.model_name_or_path)),
-        world_(layout.data_parallel * layout.context_parallel == 1 ? make_self_communicator()
-                                                                   : test::mpi_session().world()),
-        context_(world_->split(world_->rank() / layout.context_parallel, world_->rank() % layout.context_parallel)),
-        control_(*world_, device_->communication_stream()),
-        parameters_(make_replicated_parameters(ParameterTable(config_), {dtype, true}, *device_, *world_)),
-        model_(config_, options_of(data, bucket_tokens, dtype), *device_),
-        attention_(
-            make_micro_batch_attention({attention_shape(config_), dtype, bucket_tokens, true}, *device_, *context_)) {
-    REQUIRE(world_->size() == layout.data_parallel * layout.context_parallel);
-    parameters_->set_values([&](const BlockOnHost& block) {
-      load_parameters(data.config.model_name_or_path, parameters_->table(), block);
-    });
+        config_(config_of(data, layout, dtype)),
+        rank_(layout.ranks() == 1 ? RankSession(config_, MpiSession::alone())
+                                  : RankSession(config_, test::mpi_session())),
+        state_(config_, rank_, true),
+        model_(state_.config(), transformer_options(config_, bucket_tokens, true), rank_.device()),
+        attention_(make_attention(state_.config(), model_.options(), rank_)) {
+    REQUIRE(rank_.grid().data_parallel == layout.data_parallel);
   }
 
   Step step(const Plan& plan, double learning_rate = 0) {
-    const int cp = layout_.context_parallel;
-    const StepBatches batches(*data_.store, data_.batch, plan, world_->rank() / cp, world_->rank() % cp);
-    const StepOutcome outcome =
-        run_step(batches, data_.config, learning_rate, model_, *parameters_, *attention_, control_);
-    return {outcome.loss, outcome.grad_norm, gradients()};
+    const StepBatches batches(*data_.store, data_.batch, plan, rank_.grid().data_rank, rank_.grid().context_rank);
+    const StepOutcome outcome = run_step(batches, config_, learning_rate, model_, state_.parameters(), *attention_,
+                                         rank_.device(), rank_.control());
+    return {outcome.loss, outcome.grad_norm, gather([](const OwnedState& state) { return state.gradient; })};
   }
 
   Tensors weights() {
@@ -122,10 +116,10 @@ class Training {
   std::vector<std::vector<float>> logits(const MicroBatch& batch) {
     std::vector<std::int32_t> all(static_cast<std::size_t>(batch.tokens()));
     std::iota(all.begin(), all.end(), 0);
-    const Buffer memory = device_->allocate(DType::float32, batch.tokens(), vocab_size, "test");
+    const Buffer memory = rank_.device().allocate(DType::float32, batch.tokens(), vocab_size, "test");
     const TensorView view = memory.view(DType::float32, batch.tokens(), vocab_size);
     attention_->begin(batch);
-    model_.logits(batch, all, *parameters_, *attention_, view);
+    model_.logits(batch, all, state_.parameters(), *attention_, view);
     std::vector<std::vector<float>> rows;
     for (std::int64_t row = 0; row < batch.tokens(); ++row) {
       const float* values = view.as<float>() + row * vocab_size;
@@ -134,34 +128,33 @@ class Training {
     return rows;
   }
 
-  ControlChannel& control() { return control_; }
+  ControlChannel& control() { return rank_.control(); }
 
  private:
-  static TransformerOptions options_of(const Data& data, std::int64_t bucket_tokens, DType dtype) {
-    TransformerOptions options = transformer_options(data.config, bucket_tokens, true);
-    options.compute_dtype = dtype;
-    return options;
-  }
-
-  Tensors gradients() {
-    return gather([](const OwnedState& state) { return state.gradient; });
+  static TrainConfig config_of(const Data& data, Layout layout, DType dtype) {
+    TrainConfig config = data.config;
+    config.context_parallel_size = layout.context_parallel;
+    config.compute_dtype = dtype;
+    return config;
   }
 
   /// Every tensor whole, from the parts of all ranks.
   template <class Choose>
   Tensors gather(const Choose& choose) {
     Tensors tensors;
-    const ParameterTable& table = parameters_->table();
+    Device& device = rank_.device();
+    TrainableParameters& parameters = state_.parameters();
+    const ParameterTable& table = parameters.table();
     for (int block = 0; block < table.block_count(); ++block) {
-      const Buffer memory = device_->allocate(DType::float32, 1, table.block_elements(block), "test");
+      const Buffer memory = device.allocate(DType::float32, 1, table.block_elements(block), "test");
       const TensorView whole = memory.view(DType::float32, 1, table.block_elements(block));
-      const OwnedState own = parameters_->owned(block);
+      const OwnedState own = parameters.owned(block);
       if (own.part.count > 0) {
-        device_->ops().cast(device_->compute_stream(), choose(own), whole.slice_cols(own.part.begin, own.part.count));
+        device.ops().cast(device.compute_stream(), choose(own), whole.slice_cols(own.part.begin, own.part.count));
       }
-      Stream& communication = device_->communication_stream();
-      communication.wait(device_->compute_stream().record());
-      world_->all_reduce_sum(communication, whole);  // zero but for the rank's own part
+      Stream& communication = device.communication_stream();
+      communication.wait(device.compute_stream().record());
+      rank_.world().all_reduce_sum(communication, whole);  // zero but for the rank's own part
       communication.synchronize();
       for (const ParameterSpec& spec : table.parameters_of(block)) {
         const float* values = whole.as<float>() + spec.offset;
@@ -172,13 +165,9 @@ class Training {
   }
 
   const Data& data_;
-  Layout layout_;
-  Qwen2Config config_;
-  std::unique_ptr<Device> device_ = make_cpu_device(1);
-  std::unique_ptr<Communicator> world_;
-  std::unique_ptr<Communicator> context_;
-  ControlChannel control_;
-  std::unique_ptr<TrainableParameters> parameters_;
+  TrainConfig config_;
+  RankSession rank_;
+  ModelState state_;
   Transformer model_;
   std::unique_ptr<MicroBatchAttention> attention_;
 };
@@ -215,18 +204,19 @@ struct Case {
   std::int64_t bucket_tokens = 0;
 };
 
-/// Every policy on one ring of all ranks and on two replicas of half of them, the default one with the least bucket
-/// that holds the batch and with one that holds all of it; and ranks without rings.
+/// Every policy on one ring of all ranks with the least bucket that holds the batch, the default one also with one that
+/// holds all of it; two policies on two replicas; and ranks without rings.
 std::vector<Case> cases() {
   std::vector<Case> result;
-  for (int replicas = 1; replicas <= 2 && replicas < size(); ++replicas) {
-    if (size() % replicas != 0) continue;
-    const Layout layout{replicas, size() / replicas};
-    const std::int64_t least = largest_zigzag_shard(2999, layout.context_parallel);
-    result.push_back({layout, "skrull", all_tokens()});
-    for (const std::string& policy : policy_names()) {
-      const bool changes_the_batch = policy == "sorted";
-      if (!changes_the_batch) result.push_back({layout, policy, policy == "packed-balanced" ? least + 700 : least});
+  const std::int64_t least = largest_zigzag_shard(2999, size());
+  result.push_back({{1, size()}, "skrull", all_tokens()});
+  for (const std::string& policy : policy_names()) {
+    const bool changes_the_batch = policy == "sorted";
+    if (!changes_the_batch) result.push_back({{1, size()}, policy, policy == "packed-balanced" ? least + 700 : least});
+  }
+  if (size() % 2 == 0 && size() > 2) {
+    for (const char* policy : {"skrull", "packed"}) {
+      result.push_back({{2, size() / 2}, policy, largest_zigzag_shard(2999, size() / 2)});
     }
   }
   result.push_back({{size(), 1}, "skrull", 2999});

@@ -136,8 +136,8 @@ TEST_CASE("a step that is abandoned changes nothing, and the next one is as if i
     const StepBatches batches = test::one_rank_step(*run.store, {0, 1, 2, 3, 4, 5, 6, 7}, 48);
     REQUIRE(batches.micro_batch_count() >= 3);
     const auto step = [&](const std::function<bool()>& stop) {
-      return run_step(batches, run.config, 1e-3, run.model, run.state.parameters(), run.attention, run.rank,
-                      stop);
+      return run_step(batches, run.config, 1e-3, run.model, run.state.parameters(), run.attention, run.rank.device(),
+                      run.rank.control(), stop);
     };
     if (abandon) {
       int asked = 0;

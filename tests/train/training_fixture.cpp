@@ -51,12 +51,6 @@ void check_same_run(const TrainingFixture& fixture, const std::string& output, c
   CHECK(largest_relative_difference(read_weights(fixture / output), read_weights(fixture / expected)) < 1e-4);
 }
 
-MpiSession single_rank() {
-  int argc = 0;
-  char** argv = nullptr;
-  return {argc, argv};
-}
-
 std::string to_json_lines(const std::vector<TokenRow>& rows) {
   std::string lines;
   for (const TokenRow& row : rows) {
@@ -204,11 +198,11 @@ TrainConfig TrainingFixture::config(const std::string& output, const Overrides& 
 }
 
 TrainSummary TrainingFixture::run_here(const std::string& output, const Overrides& overrides) const {
-  return train(config(output, overrides), single_rank());
+  return train(config(output, overrides), MpiSession::alone());
 }
 
 EvalResult TrainingFixture::evaluate_here(const Overrides& overrides) const {
-  return skrull::evaluate(config("eval", overrides), single_rank());
+  return skrull::evaluate(config("eval", overrides), MpiSession::alone());
 }
 
 std::string tiny_model(const std::string& name) {

@@ -104,9 +104,6 @@ void check_same(const std::vector<double>& values, const std::vector<double>& ex
 /// 1e-5, weights within 1e-4.
 void check_same_run(const TrainingFixture& fixture, const std::string& output, const std::string& expected);
 
-/// This process as the only rank.
-MpiSession single_rank();
-
 /// The tiny model of tests/data/model with this name.
 std::string tiny_model(const std::string& name = "tied_mha_d16");
 

@@ -84,15 +84,17 @@ TEST_CASE("20 steps reproduce torch's losses, gradient norms, learning rates and
     INFO("step " << step);
     const double rate = learning_rate_at(learning_rates, static_cast<std::int64_t>(step));
     CHECK(rate == Approx(learning_rate[step]).epsilon(1e-6));
-    const StepOutcome outcome = run_step(test::one_rank_step(*run.store, rows.steps[step], bucket), run.config, rate,
-                                         run.model, run.state.parameters(), run.attention, run.rank);
+    const StepOutcome outcome =
+        run_step(test::one_rank_step(*run.store, rows.steps[step], bucket), run.config, rate, run.model,
+                 run.state.parameters(), run.attention, run.rank.device(), run.rank.control());
     CHECK(outcome.updated);
     CHECK(outcome.loss == Approx(loss[step]).epsilon(1e-5));
     CHECK(outcome.grad_norm == Approx(grad_norm[step]).epsilon(1e-5));
   }
   CHECK(run.state.parameters().updates() == 20);
 
-  run.state.export_model(run.config, {}, [&](const WriteFolder& write) { write(fixture / "exported"); });
+  run.state.export_model(run.config, {}, run.rank.control(),
+                         [&](const WriteFolder& write) { write(fixture / "exported"); });
   const auto weights = test::read_weights(fixture / "exported");
   std::map<std::string, std::vector<float>> expected;
   for (const auto& [name, values] : weights) expected[name] = read<float>(golden, "final." + name);

@@ -41,7 +41,7 @@ class Communicator {
   /// buffer = element-wise maximum over ranks. float32, float64 or int64; contiguous.
   virtual void all_reduce_max(Stream& stream, TensorView buffer) = 0;
   /// `send` holds sum(counts) elements; rank i receives the sum over ranks of its counts[i] elements. Summed in
-  /// ascending rank order.
+  /// ascending rank order. `receive` may lie inside `send` at its place; what `send` holds elsewhere stays.
   virtual void reduce_scatter_sum(Stream& stream, ConstTensorView send, TensorView receive,
                                   std::span<const std::int64_t> counts) = 0;
   /// Rank i contributes counts[i] elements; `receive` holds all of them in rank order. `send` may lie inside `receive`
@@ -69,6 +69,15 @@ class FailedTogether {
 inline bool failed_together(const std::exception& error) {
   return dynamic_cast<const FailedTogether*>(&error) != nullptr;
 }
+
+/// How work ended on this rank.
+struct WorkOutcome {
+  std::string problem;  ///< empty when nothing went wrong
+  int exit_code = 0;
+};
+/// Runs `work` and keeps what it throws.
+template <class Work>
+WorkOutcome outcome_of(Work&& work);
 
 /// Host values agreed between ranks (counts, flags, plans, error texts): small blocking calls over a communicator of
 /// host memory, run on the communication stream so that they keep its one global order.
@@ -111,23 +120,29 @@ class ControlChannel {
 };
 
 template <class Work>
-auto ControlChannel::run_together(Work&& work) {
-  std::string problem;
-  int exit_code = 0;
-  std::optional<std::conditional_t<std::is_void_v<decltype(work())>, bool, decltype(work())>> result;
+WorkOutcome outcome_of(Work&& work) {
   try {
-    if constexpr (std::is_void_v<decltype(work())>) {
+    std::forward<Work>(work)();
+    return {};
+  } catch (const std::exception& error) {
+    const std::string problem = explain(error);
+    return {problem.empty() ? "unknown error" : problem, static_cast<int>(exit_code_of(error))};
+  }
+}
+
+template <class Work>
+auto ControlChannel::run_together(Work&& work) {
+  using Result = decltype(work());
+  std::optional<std::conditional_t<std::is_void_v<Result>, bool, Result>> result;
+  const WorkOutcome outcome = outcome_of([&] {
+    if constexpr (std::is_void_v<Result>) {
       work();
     } else {
       result.emplace(work());
     }
-  } catch (const std::exception& error) {
-    exit_code = static_cast<int>(exit_code_of(error));
-    problem = explain(error);
-    if (problem.empty()) problem = "unknown error";
-  }
-  agree_or_throw(problem, exit_code);
-  if constexpr (!std::is_void_v<decltype(work())>) return std::move(*result);
+  });
+  agree_or_throw(outcome.problem, outcome.exit_code);
+  if constexpr (!std::is_void_v<Result>) return std::move(*result);
 }
 
 }  // namespace skrull

@@ -36,6 +36,8 @@ struct MessageLimits {
 class MpiSession {
  public:
   MpiSession(int& argc, char**& argv);
+  /// This process as the only rank, without MPI, also within a job of several ranks.
+  static MpiSession alone() { return {}; }
   ~MpiSession();
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
@@ -55,6 +57,8 @@ class MpiSession {
   [[noreturn]] void abort(int exit_code) const;
 
  private:
+  MpiSession() = default;
+
   bool started_ = false;
   int exceptions_at_start_ = 0;
   int rank_ = 0;

@@ -119,12 +119,26 @@ inline constexpr auto choices_of<EmulatedClock> = std::to_array<Choice<EmulatedC
      "had a core of its own"},
 });
 
-enum class GradientCheckpointing { none, full };
+enum class GradientCheckpointing { none, selective, full };
 template <>
 inline constexpr auto choices_of<GradientCheckpointing> = std::to_array<Choice<GradientCheckpointing>>({
     {GradientCheckpointing::none, "none", "keep every activation (`false` is accepted too)"},
+    {GradientCheckpointing::selective, "selective",
+     "keep what takes long, attention and matrix products; recompute norms and the MLP's activation, which costs a "
+     "pass "
+     "over memory each"},
     {GradientCheckpointing::full, "full",
      "keep only each block's input and recompute the rest in the backward pass (`true` is accepted too)"},
+});
+
+enum class GradientReductionChoice { micro_batch, step };
+template <>
+inline constexpr auto choices_of<GradientReductionChoice> = std::to_array<Choice<GradientReductionChoice>>({
+    {GradientReductionChoice::micro_batch, "micro_batch",
+     "behind the backward of every micro-batch: all values of `zero_stage` train to the same bits"},
+    {GradientReductionChoice::step, "step",
+     "once, behind the last micro-batch of a step: less communication, and replicas need not keep pace within a step; "
+     "for `zero_stage` 0 and 1"},
 });
 
 /// The element types in which a model can be computed and saved.

@@ -90,7 +90,9 @@ struct TrainConfig {  // NOLINT(clang-analyzer-optin.performance.Padding)
   // Precision, memory and machine
   DeviceChoice device = DeviceChoice::automatic;
   DType compute_dtype = DType::float32;
-  GradientCheckpointing gradient_checkpointing = GradientCheckpointing::none;
+  GradientCheckpointing gradient_checkpointing = GradientCheckpointing::selective;
+  std::int64_t zero_stage = 2;  ///< 0 to 3
+  GradientReductionChoice reduce_gradients = GradientReductionChoice::micro_batch;
   std::int64_t loss_chunk_tokens = 0;  ///< 0: automatic
   CpuBinding cpu_binding = CpuBinding::automatic;
   EmulatedNetworkConfig emulated_network;

@@ -18,7 +18,7 @@ namespace skrull {
 struct TransformerOptions {
   DType compute_dtype = DType::float32;
   std::int64_t max_tokens = 0;                 ///< of the largest micro-batch: everything is allocated for it
-  Recompute recompute = Recompute::selective;  ///< none and selective are the same to this model: see LayerActivations
+  Recompute recompute = Recompute::selective;  ///< the same results bit for bit, in other memory and time
   std::int64_t loss_chunk_tokens =
       0;                 ///< rows of logits that exist at once; 0 = chosen by the vocabulary (about 256 MiB)
   bool training = true;  ///< false: no memory for the backward; forward_backward() throws

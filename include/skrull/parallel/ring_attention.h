@@ -61,6 +61,7 @@ class RingAttention final : public MicroBatchAttention {
   std::vector<Event> send_keys_and_values(ConstTensorView k, ConstTensorView v);
   void join_hops(const std::vector<Event>& arrivals, ConstTensorView q, TensorView sum, TensorView lse);
   void attend_in_slice(const AttentionBackward& packed, const std::vector<AttentionSegment>& segments);
+  void attend_to_hop(AttentionBackward of_rings, const RingBackwardStep& step);
   void attend_backward(AttentionBackward attention, const std::vector<AttentionSegment>& segments);
   void add_returns(Returns& returns, std::size_t steps, TensorView dk, TensorView dv);
 

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 
 #include "skrull/comm/communicator.h"
 #include "skrull/comm/even_split.h"
@@ -24,7 +26,8 @@ struct AdamWSettings {
   double weight_decay = 0;
 };
 
-/// What this rank owns of a block: 1 x part.count views of device memory. The ranks' parts cover the block once.
+/// What this rank owns of a block: 1 x part.count views of device memory. The ranks' parts cover the block once, the
+/// same way in every ZeRO stage.
 struct OwnedState {
   Part part;             ///< elements of the block's flat buffer
   TensorView parameter;  ///< fp32 master
@@ -63,34 +66,43 @@ class TrainableParameters : public ParameterProvider, public GradientSink {
   virtual void restore(std::int64_t updates) = 0;
 
   /// Calls `fill` on every rank, to write the master values of every block; it must write the same values everywhere. A
-  /// block's view is valid until the next block is asked for.
+  /// block's view is valid until the next block is asked for, and holds what was written to it only where this rank
+  /// keeps that. Not collective: ranks may fail in it one by one.
   virtual void set_values(const std::function<void(const BlockOnHost&)>& fill) = 0;
-  /// Collective: calls `use` on rank 0, to read the master values block by block, likewise. What it throws, rank 0
-  /// throws.
+  /// Collective: calls `use` on rank 0, to read the master values block by block, likewise; the other ranks help to
+  /// gather what it asks for. Ends on every rank, also when `use` throws, which rank 0 alone then throws. Gradients may
+  /// be lost.
   virtual void get_values(const std::function<void(const BlockOnHost&)>& use) = 0;
-  /// For checkpoints and tests. Gradients are the sums after finish_gradients(). Between steps.
+  /// For checkpoints and tests. Gradients are the sums from finish_gradients() on, until get_values() or the next step.
+  /// Between steps.
   virtual OwnedState owned(int block) = 0;
+};
+
+/// When gradients are summed over ranks.
+enum class GradientReduction {
+  /// Behind the backward of every micro-batch: in all ZeRO stages the same sums, bit for bit.
+  every_micro_batch,
+  /// Behind the backward of a step's last one: less communication, and ranks need not keep pace within a step. Stages 0
+  /// and 1 only.
+  once
 };
 
 struct TrainableParametersOptions {
   DType compute_dtype = DType::float32;  ///< what acquire() gives: float32 or bfloat16
   bool training = true;                  ///< false: parameters only, for evaluation
+  int zero_stage = 0;                    ///< what is divided among the ranks: see Sharding
+  GradientReduction reduction = GradientReduction::every_micro_batch;
 };
 
-/// Bytes per rank by category of the memory table: "parameters", "gradients", "optimizer state".
-struct ParameterStateBytes {
-  std::int64_t parameters = 0;
-  std::int64_t gradients = 0;
-  std::int64_t optimizer_state = 0;
-};
+/// `device` and `communicator` (all ranks) must outlive the result. Throws RunFailure for options out of range.
+std::unique_ptr<TrainableParameters> make_trainable_parameters(const ParameterTable& table,
+                                                               const TrainableParametersOptions& options,
+                                                               Device& device, Communicator& communicator);
 
-/// Every rank holds everything (ZeRO stage 0). During the last micro-batch of a step each block's gradient is summed
-/// over the ranks behind the backward, as soon as it is ready. `communicator` spans all ranks that train together, over
-/// the memory of `device`; both must outlive this, and `table` is copied.
-std::unique_ptr<TrainableParameters> make_replicated_parameters(const ParameterTable& table,
-                                                                const TrainableParametersOptions& options,
-                                                                Device& device, Communicator& communicator);
-/// What make_replicated_parameters() allocates.
-ParameterStateBytes replicated_state_bytes(const ParameterTable& table, const TrainableParametersOptions& options);
+/// Bytes that make_trainable_parameters() allocates on rank `rank` of `ranks`, by category of the memory table. By the
+/// same code that allocates.
+std::map<std::string, std::int64_t> training_state_bytes(const ParameterTable& table,
+                                                         const TrainableParametersOptions& options, int ranks,
+                                                         int rank);
 
 }  // namespace skrull

@@ -98,7 +98,8 @@ struct RankTime {
 
 class CostModel {
  public:
-  /// Recomputation `none` and `selective` cost the same time: attention, the part that would count, is kept in both.
+  /// Recomputation `none` and `selective` cost the same time: what the latter computes again takes a pass over memory
+  /// each, which profiles, measured in that mode, hold in the fixed time of a layer's backward.
   CostModel(const ModelShape& model, const HardwareProfile& profile, Recompute recompute = Recompute::selective,
             FlopsModel flops = FlopsModel::exact);
 

@@ -24,7 +24,7 @@ using WriteFolder = std::function<void(const std::filesystem::path&)>;
 class ModelState {
  public:
   /// Reads config.json and the weights of model_name_or_path, or draws them by seed (init: random). `training`: with
-  /// gradients and optimizer state. Throws InvalidInput naming file, key or tensor.
+  /// gradients and optimizer state. Not collective. Throws InvalidInput naming file, key or tensor.
   /// `load_weights` false: they come later, from a checkpoint.
   ModelState(const TrainConfig& config, RankSession& rank, bool training, bool load_weights = true);
 
@@ -32,7 +32,8 @@ class ModelState {
   TrainableParameters& parameters() { return *parameters_; }
 
   /// Collective: calls `use` on rank 0 with a function that writes the model as a Hugging Face folder: weights in
-  /// save_dtype (auto: as in the input), config and tokenizer files. What `use` throws, all ranks throw together.
+  /// save_dtype (auto: as in the input), config and tokenizer files. The other ranks help to gather the weights. What
+  /// `use` throws, all ranks throw together.
   void export_model(const TrainConfig& config, const EndOfTurn& end_of_turn, ControlChannel& control,
                     const std::function<void(const WriteFolder&)>& use);
   /// Which parameters export_model() writes as float32, and about how many bytes it writes.

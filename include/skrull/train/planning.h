@@ -24,6 +24,7 @@ struct PlanningSetup {
   Topology topology;
   std::shared_ptr<const CostModel> cost;
   SearchOptions search;
+  int zero_stage = 0;  ///< as it is in effect on these ranks
   std::shared_ptr<const MemoryModel> memory;
   std::int64_t device_memory_bytes = 0;  ///< of one rank: the profile's, else its share of this machine's
   std::int64_t bucket_tokens = 0;
@@ -31,10 +32,31 @@ struct PlanningSetup {
   std::int64_t global_batch_size = 0;  ///< sequences
 };
 
-/// `ranks`: 0 means one replica, context_parallel_size ranks. `zero_stage` 0 to 3: how the training state is divided,
-/// for memory alone. Reads config.json of the model folder, nothing else of it. Throws InvalidInput when the ranks are
-/// no multiple of context_parallel_size, and for bucket_tokens "auto" when not even the training state fits the device.
-PlanningSetup set_up_planning(const TrainConfig& config, int ranks, int zero_stage);
+/// `ranks`: 0 means one replica, context_parallel_size ranks. Reads config.json of the model folder, nothing
+/// else of it. Throws InvalidInput when the ranks are no multiple of context_parallel_size, and for bucket_tokens
+/// "auto" when not even the training state fits the device.
+PlanningSetup set_up_planning(const TrainConfig& config, int ranks);
+
+/// Memory of one rank in one way to lay a run out.
+struct MemoryLayout {
+  int zero_stage = 0;
+  Recompute recompute = Recompute::selective;
+  std::vector<MemoryCategory> categories;
+  std::int64_t total_bytes = 0;
+  std::int64_t most_tokens = 0;  ///< of a micro-batch on one rank that fit the device; 0: not even the training state
+};
+
+/// What a run would take, without allocating: every ZeRO stage with every recompute mode.
+struct MemoryForecast {
+  Topology topology;
+  std::int64_t tokens = 0;  ///< that a rank holds in a micro-batch
+  std::int64_t device_memory_bytes = 0;
+  std::vector<MemoryLayout> layouts;
+};
+
+/// For micro-batches of bucket_tokens; where these are "auto", of a sequence of cutoff_len over all context-parallel
+/// ranks. `ranks` as for set_up_planning().
+MemoryForecast forecast_memory(const TrainConfig& config, int ranks);
 
 /// `count` global batches from batch `first` on, of a file of lengths. Throws InvalidInput when there are fewer.
 std::vector<LengthBatch> batches_of_file(const std::filesystem::path& file, const PlanningSetup& setup,

@@ -5,6 +5,7 @@
 
 #include "skrull/config/train_config.h"
 #include "skrull/model/qwen2_config.h"
+#include "skrull/schedule/memory_model.h"
 #include "skrull/schedule/scheduler.h"
 
 namespace skrull {
@@ -14,6 +15,9 @@ void check_trainable_schedule(const TrainConfig& config);
 
 /// What the trainer computes again under this config.
 Recompute recompute_of(const TrainConfig& config);
+
+/// What a rank's memory depends on when this model is trained so on ranks of this topology.
+MemoryOptions memory_options(const TrainConfig& config, const Qwen2Config& model, const Topology& topology);
 
 /// The profile that the config names; without one, that of the device. Throws InvalidInput when there is none of that
 /// name, or the file is wrong.

@@ -4,13 +4,13 @@
 #include <functional>
 #include <vector>
 
+#include "skrull/comm/communicator.h"
 #include "skrull/config/train_config.h"
 #include "skrull/data/loader.h"
-#include "skrull/device/timeline.h"
+#include "skrull/device/device.h"
 #include "skrull/model/transformer.h"
 #include "skrull/parallel/micro_batch_attention.h"
 #include "skrull/parallel/trainable_parameters.h"
-#include "skrull/train/rank_session.h"
 
 namespace skrull {
 
@@ -39,7 +39,7 @@ double clip_coefficient(double norm, double max_norm);
 /// share of the same batch. Spans that the device's timeline held before are dropped. `stop_agreed`, where given, is
 /// asked on all ranks between micro-batches: from where it says true the rest of them are empty.
 StepOutcome run_step(const StepBatches& batches, const TrainConfig& config, double learning_rate, Transformer& model,
-                     TrainableParameters& parameters, MicroBatchAttention& attention, RankSession& rank,
-                     const std::function<bool()>& stop_agreed = {});
+                     TrainableParameters& parameters, MicroBatchAttention& attention, Device& device,
+                     ControlChannel& control, const std::function<bool()>& stop_agreed = {});
 
 }  // namespace skrull

@@ -1,0 +1,160 @@
+#include "parameter_source.h"
+
+#include <vector>
+
+#include "block_walk.h"
+#include "skrull/core/error.h"
+
+namespace skrull {
+namespace {
+
+Timeline::Scope note(Device& device, const ParameterTable& table, SpanKind kind, int block) {
+  const bool sent = kind == SpanKind::communication;
+  return device.timeline().scope(kind, sent ? device.communication_stream() : device.compute_stream(),
+                                 {sent ? "gather parameters" : "wait for parameters", table.layer_of(block)});
+}
+
+/// Whole on every rank. Where ranks update their own parts only, these are gathered behind the rest of the update.
+class ResidentParameters final : public ParameterSource {
+ public:
+  ResidentParameters(const ParameterTable& table, const Sharding& sharding, const StateMemory& memory, Device& device,
+                     Communicator& communicator)
+      : table_(table),
+        in_parts_(sharding.of_optimizer()),
+        memory_(memory),
+        device_(device),
+        communicator_(communicator),
+        blocks_(static_cast<std::size_t>(table.block_count())) {}
+
+  ConstTensorView acquire(int block) override {
+    if (at(block).stale) spread(block);
+    const auto span = note(device_, table_, SpanKind::wait, block);
+    device_.compute_stream().wait(at(block).arrival);
+    return memory_.resident(block);
+  }
+  void release(int /*block*/) override {}
+
+  void begin_step(std::int64_t /*micro_batches*/) override {}
+  void updated(int block) override {
+    if (in_parts_) spread(block);
+  }
+  void updated_all() override {}
+  void replaced_all() override {
+    for (Block& block : blocks_) block.stale = in_parts_;
+  }
+
+ private:
+  struct Block {
+    bool stale = false;
+    Event arrival;
+  };
+  Block& at(int block) { return blocks_.at(static_cast<std::size_t>(block)); }
+
+  void spread(int block) {
+    Stream& communication = device_.communication_stream();
+    communication.wait(device_.compute_stream().record());
+    const auto span = note(device_, table_, SpanKind::communication, block);
+    communicator_.all_gather(communication, memory_.compute(block), memory_.resident(block),
+                             even_counts(table_.block_elements(block), communicator_.size()));
+    at(block) = {false, communication.record()};
+  }
+
+  const ParameterTable& table_;
+  bool in_parts_;
+  const StateMemory& memory_;
+  Device& device_;
+  Communicator& communicator_;
+  std::vector<Block> blocks_;
+};
+
+/// Every rank keeps its parts; a block is gathered into a slot before it is used, as a rule while the one before it is
+/// computed with. What a slot still holds is not gathered again.
+class GatheredParameters final : public ParameterSource {
+ public:
+  GatheredParameters(const ParameterTable& table, const StateMemory& memory, Device& device, Communicator& communicator)
+      : table_(table),
+        memory_(memory),
+        device_(device),
+        communicator_(communicator),
+        walk_(table),
+        occupancy_(BlockSlots(table)),
+        slots_(BlockSlots(table).elements().size()) {}
+
+  ConstTensorView acquire(int block) override {
+    if (occupancy_.find(block) < 0) gather(block);
+    const int slot = occupancy_.find(block);
+    occupancy_.begin_use(slot);
+    {
+      const auto span = note(device_, table_, SpanKind::wait, block);
+      device_.compute_stream().wait(at(slot).arrival);
+    }
+    walk_.advance(block);
+    gather_ahead();
+    return memory_.gathered(slot, block);
+  }
+
+  void release(int block) override {
+    const int slot = occupancy_.find(block);
+    require(slot >= 0, "block {} is released and not there", block);
+    occupancy_.end_use(slot);
+    at(slot).last_read = device_.compute_stream().record();
+  }
+
+  void begin_step(std::int64_t micro_batches) override { walk_.begin_step(micro_batches); }
+  void updated(int /*block*/) override {}
+  void updated_all() override {
+    replaced_all();
+    walk_.rewind();
+    gather_ahead();
+  }
+  void replaced_all() override {
+    occupancy_.clear();
+    written_ = device_.compute_stream().record();
+  }
+
+ private:
+  struct Slot {
+    Event arrival;
+    Event last_read;
+  };
+  Slot& at(int slot) { return slots_.at(static_cast<std::size_t>(slot)); }
+
+  void gather_ahead() {
+    for (const int block : walk_.upcoming()) {
+      if (occupancy_.find(block) >= 0) continue;
+      if (!occupancy_.can_take(block)) return;
+      gather(block);
+    }
+  }
+
+  void gather(int block) {
+    const int slot = occupancy_.take(block);
+    Stream& communication = device_.communication_stream();
+    communication.wait(written_);
+    communication.wait(at(slot).last_read);
+    const auto span = note(device_, table_, SpanKind::communication, block);
+    communicator_.all_gather(communication, memory_.compute(block), memory_.gathered(slot, block),
+                             even_counts(table_.block_elements(block), communicator_.size()));
+    at(slot).arrival = communication.record();
+  }
+
+  const ParameterTable& table_;
+  const StateMemory& memory_;
+  Device& device_;
+  Communicator& communicator_;
+  BlockWalk walk_;
+  SlotOccupancy occupancy_;
+  std::vector<Slot> slots_;
+  Event written_;  // the parts have their present values
+};
+
+}  // namespace
+
+std::unique_ptr<ParameterSource> make_parameter_source(const ParameterTable& table, const Sharding& sharding,
+                                                       const StateMemory& memory, Device& device,
+                                                       Communicator& communicator) {
+  if (sharding.of_parameters()) return std::make_unique<GatheredParameters>(table, memory, device, communicator);
+  return std::make_unique<ResidentParameters>(table, sharding, memory, device, communicator);
+}
+
+}  // namespace skrull

@@ -1,0 +1,39 @@
+#include "timed_step.h"
+
+#include <algorithm>
+
+#include "skrull/core/stopwatch.h"
+
+namespace skrull {
+
+std::vector<std::int64_t> mixed_lengths(std::int64_t tokens) {
+  std::vector<std::int64_t> lengths;
+  while (tokens > 0) {
+    lengths.push_back((tokens + 1) / 2);
+    tokens -= lengths.back();
+  }
+  return lengths;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+StepTime timed_step(const MicroBatch& batch, Transformer& model, AttentionExecutor& attention,
+                    TrainableParameters& parameters, Device& device) {
+  const Stopwatch watch;
+  parameters.begin_step(1);
+  model.forward_backward(batch, parameters, attention, parameters);
+  parameters.finish_gradients();
+  const Stopwatch update_watch;
+  parameters.gradient_norm();
+  AdamWSettings settings;
+  settings.learning_rate = 1e-6;
+  parameters.update(settings, 1.0);
+  device.compute_stream().synchronize();
+  device.communication_stream().synchronize();
+  return {watch.seconds(), update_watch.seconds()};
+}
+
+}  // namespace skrull
