@@ -118,19 +118,20 @@ TEST_CASE("killed in the middle of a save, a run continues at the checkpoint bef
   CHECK(fixture.metrics("run").without_measurements() == fixture.metrics("whole").without_measurements());
 }
 
-TEST_CASE("a checkpoint of two ranks continues on any layout", "[resume]") {
+TEST_CASE("a checkpoint of four ranks, context parallelism 2 and ZeRO 3, continues on any layout", "[resume]") {
   Fixture fixture;
   const Overrides options = joined(fixture.options, {"save_dtype=bfloat16"});
-  REQUIRE(fixture.run("saving", joined(options, {"save_steps=4"}), 2).exit_code == 0);
+  const Overrides saving = {"save_steps=4", "context_parallel_size=2", "zero_stage=3", "bucket_tokens=48"};
+  REQUIRE(fixture.run("saving", joined(options, saving), 4).exit_code == 0);
   struct Layout {
     int ranks;
     Overrides options;
   };
-  const std::vector<Layout> layouts = {{0, {}},
-                                       {3, {}},
-                                       {1, {"bucket_tokens=40", "gradient_checkpointing=full"}},
-                                       {2, {"context_parallel_size=2", "scheduler.policy=packed", "bucket_tokens=48"}},
-                                       {4, {"context_parallel_size=2", "bucket_tokens=48"}}};
+  const std::vector<Layout> layouts = {
+      {0, {}},
+      {1, {"bucket_tokens=40", "gradient_checkpointing=full"}},
+      {3, {"zero_stage=0", "reduce_gradients=step"}},
+      {2, {"zero_stage=1", "context_parallel_size=2", "scheduler.policy=packed", "bucket_tokens=48"}}};
   for (const Layout& layout : layouts) {
     INFO(layout.ranks << " ranks");
     fixture.copy_killed_after("saving", 4, "resumed");
