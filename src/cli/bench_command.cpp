@@ -118,16 +118,15 @@ OrderedJson ops_result(Device& device, const BenchArguments& arguments, const Be
 int bench(const Arguments& arguments) {
   using Command = int (*)(const Arguments&);
   const std::map<std::string, Command> with_own_options = {
-      {"schedule", bench_schedule}, {"ring", bench_ring}, {"policies", bench_policies}};
+      {"schedule", bench_schedule}, {"ring", bench_ring}, {"policies", bench_policies}, {"zero", bench_zero}};
   if (!arguments.empty() && with_own_options.contains(arguments.front())) {
     return with_own_options.at(arguments.front())({arguments.begin() + 1, arguments.end()});
   }
-  if (!arguments.empty() && arguments.front() == "zero") return bench_zero({arguments.begin() + 1, arguments.end()});
   CLI::App app(
-      "Measures this machine: a whole training step, attention, or every operation, beside its matrix products.\nOr, "
-      "with options of their own, `skrull bench schedule`: the policies' plans; `skrull bench policies`: the policies "
-      "in training, on an emulated network; `skrull bench ring`: ring attention on one; `skrull bench zero`: sharded "
-      "training state.",
+      "Measures this machine: a whole training step, attention, or every operation, beside its matrix products.\n"
+      "Or, with options of their own, `skrull bench schedule`: the policies' plans; `skrull bench policies`: the "
+      "policies in training, on an emulated network; `skrull bench ring`: ring attention on one; `skrull bench zero`: "
+      "sharded training state.",
       "skrull bench");
   BenchArguments parsed;
   app.option_defaults()->always_capture_default();

@@ -35,6 +35,6 @@ int bench(const Arguments& arguments);
 int bench_schedule(const Arguments& arguments);  ///< skrull bench schedule
 int bench_policies(const Arguments& arguments);  ///< skrull bench policies, under mpirun
 int bench_ring(const Arguments& arguments);      ///< skrull bench ring, under mpirun
-int bench_zero(const Arguments& arguments);      ///< skrull bench zero
+int bench_zero(const Arguments& arguments);      ///< skrull bench zero, under mpirun
 
 }  // namespace skrull::cli

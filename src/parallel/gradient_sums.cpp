@@ -31,20 +31,19 @@ class SummedByRank : public GradientSums {
     if (part.end() < whole.cols()) zero(whole.slice_cols(part.end(), whole.cols() - part.end()));
   }
 
-  Timeline::Scope note(SpanKind kind, const char* name, int block) {
-    Stream& stream = kind == SpanKind::communication ? device_.communication_stream() : device_.compute_stream();
-    return device_.timeline().scope(kind, stream, {name, table_.layer_of(block)});
+  void wait_for(const Event& event, int block) {
+    const auto span = device_.timeline().scope(SpanKind::wait, device_.compute_stream(),
+                                               {"wait for gradients", table_.layer_of(block)});
+    device_.compute_stream().wait(event);
   }
-  void wait_until_summed(int block) {
-    const auto span = note(SpanKind::wait, "wait for gradients", block);
-    device_.compute_stream().wait(summed_.at(static_cast<std::size_t>(block)));
-  }
+  void wait_until_summed(int block) { wait_for(summed_.at(static_cast<std::size_t>(block)), block); }
 
   /// Queues the sum over ranks of what the compute stream has added to `whole`.
   void reduce_scatter(int block, const TensorView& whole, const TensorView& own) {
     Stream& communication = device_.communication_stream();
     communication.wait(device_.compute_stream().record());
-    const auto span = note(SpanKind::communication, "sum gradients", block);
+    const auto span =
+        device_.timeline().scope(SpanKind::communication, communication, {"sum gradients", table_.layer_of(block)});
     communicator_.reduce_scatter_sum(communication, whole, own,
                                      even_counts(table_.block_elements(block), sharding_.ranks));
     summed_.at(static_cast<std::size_t>(block)) = communication.record();
@@ -81,7 +80,8 @@ class WholeGradients final : public SummedByRank {
     if (sharding_.of_optimizer() || !last) return reduce_scatter(block, whole, own_of(whole, block));
     Stream& communication = device_.communication_stream();
     communication.wait(device_.compute_stream().record());
-    const auto span = note(SpanKind::communication, "sum gradients", block);
+    const auto span =
+        device_.timeline().scope(SpanKind::communication, communication, {"sum gradients", table_.layer_of(block)});
     communicator_.all_reduce_sum(communication, whole);  // the bits that a reduce-scatter gives
     summed_.at(static_cast<std::size_t>(block)) = communication.record();
   }
@@ -108,10 +108,7 @@ class StagedGradients final : public SummedByRank {
   void open(int block, bool first) override {
     const int slot = occupancy_.take(block);
     occupancy_.begin_use(slot);
-    {
-      const auto span = note(SpanKind::wait, "wait for room for gradients", block);
-      device_.compute_stream().wait(emptied_.at(static_cast<std::size_t>(slot)));
-    }
+    wait_for(emptied_.at(static_cast<std::size_t>(slot)), block);
     const TensorView whole = memory_.staged(slot, block);
     if (first) return zero(whole);
     wait_until_summed(block);

@@ -8,10 +8,9 @@
 namespace skrull {
 namespace {
 
-Timeline::Scope note(Device& device, const ParameterTable& table, SpanKind kind, int block) {
-  const bool sent = kind == SpanKind::communication;
-  return device.timeline().scope(kind, sent ? device.communication_stream() : device.compute_stream(),
-                                 {sent ? "gather parameters" : "wait for parameters", table.layer_of(block)});
+void wait_for_parameters(Device& device, const Event& arrival, std::int64_t layer) {
+  const auto span = device.timeline().scope(SpanKind::wait, device.compute_stream(), {"wait for parameters", layer});
+  device.compute_stream().wait(arrival);
 }
 
 /// Whole on every rank. Where ranks update their own parts only, these are gathered behind the rest of the update.
@@ -28,8 +27,7 @@ class ResidentParameters final : public ParameterSource {
 
   ConstTensorView acquire(int block) override {
     if (at(block).stale) spread(block);
-    const auto span = note(device_, table_, SpanKind::wait, block);
-    device_.compute_stream().wait(at(block).arrival);
+    wait_for_parameters(device_, at(block).arrival, table_.layer_of(block));
     return memory_.resident(block);
   }
   void release(int /*block*/) override {}
@@ -53,7 +51,8 @@ class ResidentParameters final : public ParameterSource {
   void spread(int block) {
     Stream& communication = device_.communication_stream();
     communication.wait(device_.compute_stream().record());
-    const auto span = note(device_, table_, SpanKind::communication, block);
+    const auto span = device_.timeline().scope(SpanKind::communication, communication,
+                                               {"gather updated parameters", table_.layer_of(block)});
     communicator_.all_gather(communication, memory_.compute(block), memory_.resident(block),
                              even_counts(table_.block_elements(block), communicator_.size()));
     at(block) = {false, communication.record()};
@@ -84,10 +83,7 @@ class GatheredParameters final : public ParameterSource {
     if (occupancy_.find(block) < 0) gather(block);
     const int slot = occupancy_.find(block);
     occupancy_.begin_use(slot);
-    {
-      const auto span = note(device_, table_, SpanKind::wait, block);
-      device_.compute_stream().wait(at(slot).arrival);
-    }
+    wait_for_parameters(device_, at(slot).arrival, table_.layer_of(block));
     walk_.advance(block);
     gather_ahead();
     return memory_.gathered(slot, block);
@@ -132,7 +128,8 @@ class GatheredParameters final : public ParameterSource {
     Stream& communication = device_.communication_stream();
     communication.wait(written_);
     communication.wait(at(slot).last_read);
-    const auto span = note(device_, table_, SpanKind::communication, block);
+    const auto span =
+        device_.timeline().scope(SpanKind::communication, communication, {"gather parameters", table_.layer_of(block)});
     communicator_.all_gather(communication, memory_.compute(block), memory_.gathered(slot, block),
                              even_counts(table_.block_elements(block), communicator_.size()));
     at(slot).arrival = communication.record();

@@ -132,8 +132,9 @@ void ShardedParameters::ready(int block) {
 
 void ShardedParameters::finish_gradients() {
   ledger_.finish_gradients();
+  const Event summed = device_.communication_stream().record();
   const auto span = device_.timeline().scope(SpanKind::wait, device_.compute_stream(), {"wait for gradients"});
-  wait_for_communication();
+  device_.compute_stream().wait(summed);
 }
 
 // Each rank takes the squares of what it owns under any kind of sharding, so that the norm, and with it clipping, has

@@ -130,9 +130,7 @@ PolicyBench::PolicyBench(const PolicyBenchmarkOptions& options, const MpiSession
   context_ = world_->split(rank / options.context_parallel, rank % options.context_parallel);
 
   const ParameterTable table(options.model);
-  TrainableParametersOptions state;
-  state.compute_dtype = options.compute_dtype;
-  parameters_ = make_trainable_parameters(table, state, *device_, *self_);
+  parameters_ = make_trainable_parameters(table, {options.compute_dtype, true}, *device_, *self_);
   parameters_->set_values(
       [&](const BlockOnHost& block) { initialize_parameters(1, options.model.initializer_range, table, block); });
   TransformerOptions transformer_options;

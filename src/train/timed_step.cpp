@@ -1,7 +1,5 @@
 #include "timed_step.h"
 
-#include <algorithm>
-
 #include "skrull/core/stopwatch.h"
 
 namespace skrull {
@@ -13,11 +11,6 @@ std::vector<std::int64_t> mixed_lengths(std::int64_t tokens) {
     tokens -= lengths.back();
   }
   return lengths;
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 StepTime timed_step(const MicroBatch& batch, Transformer& model, AttentionExecutor& attention,

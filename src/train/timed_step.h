@@ -14,9 +14,6 @@ namespace skrull {
 /// Half of the tokens, half of the rest, ... down to single tokens.
 std::vector<std::int64_t> mixed_lengths(std::int64_t tokens);
 
-/// The upper one of two in the middle.
-double median(std::vector<double> values);
-
 struct StepTime {
   double seconds = 0;         ///< forward, backward, norm, update
   double update_seconds = 0;  ///< of which norm and update

@@ -5,6 +5,7 @@
 
 #include "random_batch.h"
 #include "skrull/comm/communicator.h"
+#include "skrull/core/median.h"
 #include "skrull/core/stopwatch.h"
 #include "skrull/device/ops.h"
 #include "skrull/model/model_io.h"

@@ -95,7 +95,7 @@ TEST_CASE("--memory tells the memory of a rank in every layout, without lengths"
   CHECK(bytes(1, "full", "gradients") > 7 * bytes(2, "full", "gradients"));
   CHECK(bytes(2, "full", "parameters") > 7 * bytes(3, "full", "parameters"));
   CHECK(contains(result.errors, "memory of each of 8 ranks (data parallel 2 x context parallel 4)"));
-  CHECK(contains(fixture.refusal({"--memory", "--compare", "all"}), "--compare excludes --memory"));
+  CHECK(contains(fixture.refusal({"--memory", "--compare", "all"}, ""), "--compare excludes --memory"));
 }
 
 TEST_CASE("a plan has the model, the ranks and the lengths that were asked for") {
