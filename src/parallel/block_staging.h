@@ -1,6 +1,7 @@
 #pragma once
 // Host access to blocks that do not lie whole in memory which the host can address.
 
+#include <functional>
 #include <vector>
 
 #include "skrull/comm/even_split.h"
@@ -18,7 +19,10 @@ class BlockStaging {
     Part part;                  ///< of the block
     std::int64_t elements = 0;  ///< of the block
   };
-  BlockStaging(Device& device, std::vector<Held> blocks, Access access);
+  /// Where the host can have a whole block: at least its elements.
+  using HostMemory = std::function<TensorView(int block)>;
+  /// Without `host_memory` it takes its own, for the largest block.
+  BlockStaging(Device& device, std::vector<Held> blocks, Access access, HostMemory host_memory = {});
 
   /// The block in host memory, until the next call; outside the held part its values are those of some earlier block.
   /// What was written to the held part of the block before goes to the device.
@@ -27,12 +31,14 @@ class BlockStaging {
   void finish();
 
  private:
-  char* held_part(const Held& block);
+  char* host_block(int index);
+  char* held_part(int index);
 
   Device& device_;
   std::vector<Held> blocks_;
   Access access_;
-  std::vector<char> host_;
+  HostMemory host_memory_;
+  std::vector<char> own_memory_;
   int current_ = -1;
 };
 

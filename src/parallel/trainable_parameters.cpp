@@ -235,7 +235,12 @@ void ShardedParameters::with_host_blocks(const std::function<void(const BlockOnH
   for (int block = 0; block < table_.block_count(); ++block) {
     held.push_back({memory_.master(block), memory_.part(block), table_.block_elements(block)});
   }
-  BlockStaging staging(device_, std::move(held), access);
+  // Where the host can, it uses the memory of gradients: none is needed that was not planned.
+  BlockStaging::HostMemory host_memory;
+  if (device_.kind() == DeviceKind::cpu && options_.training) {
+    host_memory = [this](int block) { return gradients_->spare(block); };
+  }
+  BlockStaging staging(device_, std::move(held), access, std::move(host_memory));
   work([&staging](int block) { return staging.block(block); });
   staging.finish();
 }

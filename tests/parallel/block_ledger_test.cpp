@@ -115,6 +115,20 @@ TEST_CASE("staging brings one block at a time to the host and back", "[ledger]")
   CHECK(blocks[1].as<float>()[4] == 5);
 }
 
+TEST_CASE("staging in memory that is given", "[ledger]") {
+  const auto device = make_cpu_device(1);
+  const Buffer buffer = device->allocate(DType::float32, 1, 2, "test");
+  const Buffer given = device->allocate(DType::float32, 1, 6, "test");
+  const TensorView part = buffer.view(DType::float32, 1, 2);
+  BlockStaging writer(*device, {{part, {1, 2}, 4}}, BlockStaging::Access::write,
+                      [&](int) { return given.view(DType::float32, 1, 6); });
+  CHECK(writer.block(0).data() == given.data());
+  writer.block(0).as<float>()[2] = 8;
+  writer.finish();
+  CHECK(part.as<float>()[0] == 0);
+  CHECK(part.as<float>()[1] == 8);
+}
+
 TEST_CASE("staging of a part: the device gets what it holds of a block", "[ledger]") {
   const auto device = make_cpu_device(1);
   const Buffer buffer = device->allocate(DType::float32, 1, 2, "test");

@@ -67,14 +67,14 @@ class TrainableParameters : public ParameterProvider, public GradientSink {
 
   /// Calls `fill` on every rank, to write the master values of every block; it must write the same values everywhere. A
   /// block's view is valid until the next block is asked for, and holds what was written to it only where this rank
-  /// keeps that. Not collective: ranks may fail in it one by one.
+  /// keeps that. Not collective: ranks may fail in it one by one. Gradients may be lost.
   virtual void set_values(const std::function<void(const BlockOnHost&)>& fill) = 0;
   /// Collective: calls `use` on rank 0, to read the master values block by block, likewise; the other ranks help to
   /// gather what it asks for. Ends on every rank, also when `use` throws, which rank 0 alone then throws. Gradients may
   /// be lost.
   virtual void get_values(const std::function<void(const BlockOnHost&)>& use) = 0;
-  /// For checkpoints and tests. Gradients are the sums from finish_gradients() on, until get_values() or the next step.
-  /// Between steps.
+  /// For checkpoints and tests. Gradients are the sums from finish_gradients() on, until get_values(), set_values() or
+  /// the next step. Between steps.
   virtual OwnedState owned(int block) = 0;
 };
 
