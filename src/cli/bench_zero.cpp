@@ -27,7 +27,8 @@ void report(const ZeroBenchmark& result, const ZeroBenchmarkOptions& options) {
   log::info("memory of a rank: planned {}, most resident {}", format_bytes(result.planned_bytes),
             format_bytes(result.peak_bytes));
   if (options.alone) return;
-  log::info("with stage 0, in turns: {:.3f} s; the ratio is {:.3f}", result.replicated_step_seconds, result.ratio);
+  log::info("with stage 0, in turns: {:.3f} s; the ratio is {:.3f}, of processor time {:.3f}",
+            result.replicated_step_seconds, result.ratio, result.processor_ratio);
   log::info("AdamW: {:.2f} GB/s a rank, {:.1f}% of the {:.2f} GB/s of a sum of two arrays",
             result.adamw_bytes_per_second / 1e9, 100 * result.adamw_over_memory, result.memory_bytes_per_second / 1e9);
 }
@@ -46,6 +47,7 @@ OrderedJson to_json(const ZeroBenchmark& result, const ZeroBenchmarkOptions& opt
   if (options.alone) return json;
   json["replicated_step_seconds"] = result.replicated_step_seconds;
   json["ratio"] = result.ratio;
+  json["processor_ratio"] = result.processor_ratio;
   json["adamw_bytes_per_second"] = result.adamw_bytes_per_second;
   json["memory_bytes_per_second"] = result.memory_bytes_per_second;
   json["adamw_over_memory"] = result.adamw_over_memory;

@@ -15,8 +15,9 @@ namespace skrull {
 std::vector<std::int64_t> mixed_lengths(std::int64_t tokens);
 
 struct StepTime {
-  double seconds = 0;         ///< forward, backward, norm, update
-  double update_seconds = 0;  ///< of which norm and update
+  double seconds = 0;            ///< forward, backward, norm, update
+  double update_seconds = 0;     ///< of which norm and update
+  double processor_seconds = 0;  ///< of all threads of this process
 };
 
 /// `attention` has begun the micro-batch. Collective; waits for both streams.

@@ -53,10 +53,13 @@ class Bench {
     return state;
   }
 
-  /// Seconds of the slowest rank.
-  double step_seconds(TrainableParameters& state) {
+  /// Time of the slowest rank, processor time of all ranks.
+  StepTime step(TrainableParameters& state) {
     control_.barrier();
-    return control_.max(timed_step(batch_, transformer_, attention_, state, *device_).seconds);
+    StepTime time = timed_step(batch_, transformer_, attention_, state, *device_);
+    time.seconds = control_.max(time.seconds);
+    time.processor_seconds = control_.sum(time.processor_seconds);
+    return time;
   }
 
   std::int64_t planned_bytes() const {
@@ -92,21 +95,22 @@ ZeroBenchmark Bench::run() {
   std::vector<double> seconds;
   std::vector<double> replicated_seconds;
   std::vector<double> ratios;
+  std::vector<double> processor_ratios;
   for (std::int64_t turn = 0; turn <= options_.steps; ++turn) {
-    seconds.push_back(step_seconds(*state));
-    if (!replicated) continue;
-    replicated_seconds.push_back(step_seconds(*replicated));
-    ratios.push_back(seconds.back() / replicated_seconds.back());
+    const StepTime time = step(*state);
+    const StepTime beside = replicated ? step(*replicated) : time;
+    if (turn == 0) continue;  // warms up
+    seconds.push_back(time.seconds);
+    replicated_seconds.push_back(beside.seconds);
+    ratios.push_back(time.seconds / beside.seconds);
+    processor_ratios.push_back(time.processor_seconds / beside.processor_seconds);
   }
-  // The first turn warms up.
-  seconds.erase(seconds.begin());
   result.step_seconds = median(seconds);
   result.peak_bytes = control_.max(peak_process_memory());
   if (!replicated) return result;
-  replicated_seconds.erase(replicated_seconds.begin());
-  ratios.erase(ratios.begin());
   result.replicated_step_seconds = median(replicated_seconds);
   result.ratio = median(ratios);
+  result.processor_ratio = median(processor_ratios);
   measure_update(result);
   return result;
 }
