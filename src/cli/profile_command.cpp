@@ -5,9 +5,11 @@
 
 #include "cli_parse.h"
 #include "commands.h"
+#include "run_on_all_ranks.h"
 #include "skrull/core/error.h"
 #include "skrull/core/json.h"
 #include "skrull/core/log.h"
+#include "skrull/train/link_measurement.h"
 #include "skrull/train/profiler.h"
 #include "skrull/train/step_benchmark.h"
 
@@ -55,7 +57,42 @@ void report(const ProfilerResult& result) {
   for (const auto& [length, share] : profile.attention_efficiency.points()) {
     log::info("{:>8.0f} {:8.1f} GFLOP/s", length, share * attention / 1e9);
   }
+  log::info("links inside a node: {:.3g} GB/s, {:.3g} us ({})", profile.intra_node.bytes_per_s / 1e9,
+            1e6 * profile.intra_node.latency_s, profile.sources.at("links.intra"));
   log::info("{} rounds in {:.0f} s", result.rounds, result.seconds);
+}
+
+void write(const ProfileArguments& arguments, const Device& device, const ProfilerResult& result) {
+  report(result);
+  write_hardware_profile(arguments.output, result.profile);
+  log::info("wrote {}", arguments.output);
+  if (!arguments.json) return;
+  const OrderedJson json = {{"profile_file", arguments.output},
+                            {"device", device.description()},
+                            {"compute_dtype", name_of(arguments.profiler.compute_dtype)},
+                            {"tokens", result.tokens},
+                            {"rounds", result.rounds},
+                            {"seconds", result.seconds},
+                            {"profile", OrderedJson::parse(hardware_profile_to_json(result.profile))}};
+  std::printf("%s\n", json.dump().c_str());
+}
+
+/// All ranks measure at once, as they will compute at once; rank 0 writes what it measured.
+void run(const ProfileArguments& arguments, const MpiSession& session) {
+  const CpuShare share = spread_over_cores(session.local_rank(), session.local_size());
+  const std::unique_ptr<Communicator> world = session.world();
+  const auto device = make_cpu_device(arguments.threads > 0 ? arguments.threads : share.threads);
+  ControlChannel control(*world, device->communication_stream());
+  const Qwen2Config model = control.run_together([&] {
+    if (session.rank() == 0) check_output(arguments.output, arguments.overwrite);
+    return arguments.model.empty() ? qwen25_half_billion() : load_qwen2_config(arguments.model);
+  });
+  ProfilerResult result = measure_hardware_profile(model, arguments.profiler, *device);
+  result.profile.name = name_of_file(arguments.output);
+  set_links(result.profile, measure_links(session, *device), session.size());
+  control.run_together([&] {
+    if (session.rank() == 0) write(arguments, *device, result);
+  });
 }
 
 }  // namespace
@@ -63,8 +100,9 @@ void report(const ProfilerResult& result) {
 int profile(const Arguments& arguments) {
   CLI::App app(
       "Measures this machine with a model's own layers, head and attention into a hardware profile, by which schedules "
-      "are made:\nhardware_profile=FILE. Measure with as many threads as a rank of the training will have, while the "
-      "machine does nothing else;\n`skrull bench step --profile FILE` then shows how well it predicts.",
+      "are made:\nhardware_profile=FILE. Start it as the training will be started (mpirun -np N skrull profile): ranks "
+      "measure at once, with as many threads as\neach will have, and the links between them, while the machine does "
+      "nothing else. `skrull bench step --profile FILE` then shows how well it predicts.",
       "skrull profile");
   ProfileArguments parsed;
   app.option_defaults()->always_capture_default();
@@ -72,33 +110,14 @@ int profile(const Arguments& arguments) {
                  "folder with a config.json (its weights are not read); default: Qwen2.5-0.5B's shape");
   app.add_option("--output", parsed.output, "file to write (skrull-profile/1)");
   app.add_flag("--overwrite", parsed.overwrite, "replace the file if it exists");
-  app.add_option("--threads", parsed.threads, "0: all cores")->check(CLI::NonNegativeNumber);
+  app.add_option("--threads", parsed.threads, "of a rank; 0: its share of the cores")->check(CLI::NonNegativeNumber);
   app.add_option("--seconds", parsed.profiler.seconds,
                  "to measure for, about; decides the largest micro-batch and how often each is repeated")
       ->check(CLI::PositiveNumber);
   add_compute_dtype(app, parsed.profiler.compute_dtype);
   app.add_flag("--json", parsed.json, "print the result as one JSON object");
   if (!parse(app, arguments)) return static_cast<int>(ExitCode::done);
-  check_output(parsed.output, parsed.overwrite);
-  const Qwen2Config model = parsed.model.empty() ? qwen25_half_billion() : load_qwen2_config(parsed.model);
-
-  const std::unique_ptr<Device> device = make_cpu_device(parsed.threads);
-  ProfilerResult result = measure_hardware_profile(model, parsed.profiler, *device);
-  result.profile.name = name_of_file(parsed.output);
-  report(result);
-  write_hardware_profile(parsed.output, result.profile);
-  log::info("wrote {}", parsed.output);
-  if (parsed.json) {
-    const OrderedJson json = {{"profile_file", parsed.output},
-                              {"device", device->description()},
-                              {"compute_dtype", name_of(parsed.profiler.compute_dtype)},
-                              {"tokens", result.tokens},
-                              {"rounds", result.rounds},
-                              {"seconds", result.seconds},
-                              {"profile", OrderedJson::parse(hardware_profile_to_json(result.profile))}};
-    std::printf("%s\n", json.dump().c_str());
-  }
-  return static_cast<int>(ExitCode::done);
+  return run_on_all_ranks([&](const MpiSession& session) { run(parsed, session); });
 }
 
 }  // namespace skrull::cli

@@ -3,8 +3,10 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <set>
 #include <thread>
 
@@ -52,6 +54,42 @@ Partners partners(int rank, int size, int step) {
   return {(rank + step) % size, (rank - step + size) % size};
 }
 
+constexpr int note_tag = 2;  // on MPI_COMM_WORLD, which nothing else uses
+using Note = std::array<char, 256>;
+
+/// Sends `own` to all ranks of the program and gathers what they send within `seconds`, by rank, this one's included.
+std::map<int, std::string> exchange_notes(const std::string& own, double seconds) {
+  int rank = 0;
+  int size = 1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  std::map<int, std::string> notes = {{rank, own}};
+  static Note sent{};  // who hangs never takes it: it must outlive this call
+  own.copy(sent.data(), sent.size() - 1);
+  std::vector<MPI_Request> requests(static_cast<std::size_t>(size), MPI_REQUEST_NULL);
+  for (int peer = 0; peer < size; ++peer) {
+    if (peer == rank) continue;
+    MPI_Isend(sent.data(), static_cast<int>(sent.size()), MPI_CHAR, peer, note_tag, MPI_COMM_WORLD,
+              &requests[static_cast<std::size_t>(peer)]);
+  }
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  while (static_cast<int>(notes.size()) < size && std::chrono::steady_clock::now() < end) {
+    int found = 0;
+    MPI_Status status{};
+    MPI_Iprobe(MPI_ANY_SOURCE, note_tag, MPI_COMM_WORLD, &found, &status);
+    if (found == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      continue;
+    }
+    Note received{};
+    MPI_Recv(received.data(), static_cast<int>(received.size()), MPI_CHAR, status.MPI_SOURCE, note_tag, MPI_COMM_WORLD,
+             MPI_STATUS_IGNORE);
+    received.back() = '\0';
+    notes[status.MPI_SOURCE] = received.data();
+  }
+  return notes;
+}
+
 }  // namespace
 
 void check_mpi(int code, const char* operation) {
@@ -96,20 +134,30 @@ void PendingMessages::check_received(const Message& message, MPI_Status status, 
           message.expected_bytes, status.MPI_SOURCE, received);
 }
 
+// A rank that is late may itself wait for the one that hangs. So whoever has waited too long tells all ranks, and
+// listens to them for a while: the ones that say nothing are missing.
 void PendingMessages::fail_late(const char* operation) const {
-  std::set<int> late;
-  std::set<int> arrived = {group_.world_rank(group_.rank())};
+  std::set<int> awaited;
   for (const Message& message : messages_) {
-    if (!message.done) late.insert(group_.world_rank(message.peer));
+    if (!message.done) awaited.insert(group_.world_rank(message.peer));
   }
-  for (const Message& message : messages_) {
-    if (!late.contains(group_.world_rank(message.peer))) arrived.insert(group_.world_rank(message.peer));
+  const double timeout = group_.limits().timeout_seconds;
+  const std::string own = fmt::format("{} ({}), waiting for rank {}", operation, activity(), fmt::join(awaited, ", "));
+  const std::map<int, std::string> notes = exchange_notes(own, std::clamp(timeout / 2, 1.0, 30.0));
+  std::set<int> missing = awaited;
+  std::vector<int> arrived;
+  std::string others;
+  for (const auto& [rank, note] : notes) {
+    missing.erase(rank);
+    arrived.push_back(rank);
+    others += fmt::format("; rank {}: {}", rank, note);
   }
-  throw_run_failure(
-      "{} ({}): rank {} did not come within {} s (timeout_seconds); here is rank {}, arrived: {}. The missing rank "
-      "hangs, was stopped, or is much slower than the others; look at what it last did",
-      operation, activity(), fmt::join(late, ", "), group_.limits().timeout_seconds, group_.world_rank(group_.rank()),
-      fmt::join(arrived, ", "));
+  const bool in_a_circle = missing.empty();
+  throw_run_failure("{} ({}): rank {} did not come within {} s (timeout_seconds); arrived: {}. {}{}", operation,
+                    activity(), fmt::join(in_a_circle ? awaited : missing, ", "), timeout, fmt::join(arrived, ", "),
+                    in_a_circle ? "All wait for each other"
+                                : "The missing rank hangs, was stopped, or is much slower than the others",
+                    others);
 }
 
 void PendingMessages::wait(const char* operation) {

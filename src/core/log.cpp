@@ -31,7 +31,7 @@ struct Logger {
 
   void write(spdlog::level::level_enum level, const std::string& line) {
     const std::lock_guard lock(mutex);
-    if (rank != 0 && level < spdlog::level::warn) return;
+    if (rank != 0 && level < spdlog::level::err) return;  // what they would say rank 0 says too
     if (verbose || level >= spdlog::level::warn) {
       if (std::exchange(progress_shown, false)) ::fputs("\r\x1B[K", stderr);
       const char* label = level == spdlog::level::err ? "error: " : level == spdlog::level::warn ? "warning: " : "";

@@ -36,7 +36,7 @@ void CheckpointSaver::save(const TrainerState& state, Content content) {
   std::string problem;
   try {
     const fs::path temporary = control.run_together([&] {
-      const fs::path folder = folder_.temporary_checkpoint(state.step);
+      fs::path folder = folder_.temporary_checkpoint(state.step);
       if (control.rank() == 0) folder_.begin_checkpoint(state.step, bytes_to_write(content));
       return folder;
     });

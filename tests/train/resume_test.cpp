@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fstream>
 
+#include "launched_run.h"
 #include "skrull/core/file.h"
 #include "skrull/train/checkpoint.h"
 #include "skrull/train/trainer_state.h"
@@ -59,16 +60,17 @@ void flip_bit(const fs::path& file, std::size_t offset) {
 
 TEST_CASE("a resumed run ends with the bits of an uninterrupted one", "[resume]") {
   Fixture fixture;
-  const std::string dtype = GENERATE("save_dtype=float32", "save_dtype=bfloat16");
+  // Masters in the model's own file, on one rank; beside it, on two.
   const int ranks = GENERATE(0, 2);
-  INFO(dtype << ", ranks " << ranks);
-  const Overrides options = joined(fixture.options, {dtype});
+  INFO("ranks " << ranks);
+  const Overrides options = joined(fixture.options, {ranks == 0 ? "save_dtype=float32" : "save_dtype=bfloat16"});
   REQUIRE(fixture.run("whole", options, ranks).exit_code == 0);
   REQUIRE(fixture.run("saving", joined(options, {"save_steps=1"}), ranks).exit_code == 0);
   REQUIRE(fixture.weights("saving") == fixture.weights("whole"));
   const test::MetricsRows expected = fixture.metrics("whole");
   REQUIRE(expected.steps.size() == 9);
-  for (const std::int64_t step : {1, 4, 7, 8}) {  // in each epoch, just before the end
+  // In each epoch, just before the end.
+  for (const std::int64_t step : ranks == 0 ? std::vector<std::int64_t>{1, 4, 7, 8} : std::vector<std::int64_t>{4, 8}) {
     INFO("after step " << step);
     fixture.copy_killed_after("saving", step, "resumed");
     const auto result = fixture.run("resumed", resumed(options), ranks);
@@ -82,19 +84,54 @@ TEST_CASE("a resumed run ends with the bits of an uninterrupted one", "[resume]"
   }
 }
 
-TEST_CASE("a checkpoint of two ranks continues on any layout", "[resume]") {
+TEST_CASE("killed in the middle of a save, a run continues at the checkpoint before", "[resume]") {
+  Fixture fixture;
+  const Overrides options = resumed(joined(fixture.options, {"lr_scheduler_type=constant", "val_size=0", "eval_steps=0",
+                                                             "save_steps=1", "save_total_limit=2"}));
+  const auto unfinished = [&] {
+    std::vector<fs::path> found;
+    for (const auto& entry : fs::directory_iterator(fixture / "run")) {
+      if (entry.path().filename().string().starts_with(".saving-checkpoint-")) found.push_back(entry.path());
+    }
+    return found;
+  };
+  bool caught = false;
+  for (int attempt = 0; attempt < 10 && !caught; ++attempt) {
+    fs::remove_all(fixture / "run");
+    test::LaunchedRun run(fixture / "", 2, fixture.arguments("train", "run", joined(options, {"max_steps=1000000"})));
+    test::wait_until([&] { return test::is_training(fixture / "run"); });
+    while (unfinished().empty()) std::this_thread::yield();
+    run.send(attempt % 2, SIGKILL);
+    CHECK(run.wait().exit_code == 128 + 9);
+    caught = !unfinished().empty();
+  }
+  REQUIRE(caught);
+  CHECK(test::run_skrull({"inspect", (fixture / "run").string()}).exit_code == 0);
+  const std::string length = fmt::format("max_steps={}", fixture.metrics("run").steps.size() + 2);
+  const auto result = fixture.run("run", joined(options, {length}), 2);
+  INFO(result.errors);
+  REQUIRE(result.exit_code == 0);
+  CHECK(contains(result.errors, "continuing after step "));
+  CHECK(unfinished().empty());
+  REQUIRE(fixture.run("whole", joined(options, {length, "save_steps=0"}), 2).exit_code == 0);
+  CHECK(fixture.weights("run") == fixture.weights("whole"));
+  CHECK(fixture.metrics("run").without_measurements() == fixture.metrics("whole").without_measurements());
+}
+
+TEST_CASE("a checkpoint of four ranks, context parallelism 2 and ZeRO 3, continues on any layout", "[resume]") {
   Fixture fixture;
   const Overrides options = joined(fixture.options, {"save_dtype=bfloat16"});
-  REQUIRE(fixture.run("saving", joined(options, {"save_steps=4"}), 2).exit_code == 0);
+  const Overrides saving = {"save_steps=4", "context_parallel_size=2", "zero_stage=3", "bucket_tokens=48"};
+  REQUIRE(fixture.run("saving", joined(options, saving), 4).exit_code == 0);
   struct Layout {
     int ranks;
     Overrides options;
   };
-  const std::vector<Layout> layouts = {{0, {}},
-                                       {3, {}},
-                                       {1, {"bucket_tokens=40", "gradient_checkpointing=full"}},
-                                       {2, {"context_parallel_size=2", "scheduler.policy=packed", "bucket_tokens=48"}},
-                                       {4, {"context_parallel_size=2", "bucket_tokens=48"}}};
+  const std::vector<Layout> layouts = {
+      {0, {}},
+      {1, {"bucket_tokens=40", "gradient_checkpointing=full"}},
+      {3, {"zero_stage=0", "reduce_gradients=step"}},
+      {2, {"zero_stage=1", "context_parallel_size=2", "scheduler.policy=packed", "bucket_tokens=48"}}};
   for (const Layout& layout : layouts) {
     INFO(layout.ranks << " ranks");
     fixture.copy_killed_after("saving", 4, "resumed");
@@ -131,10 +168,6 @@ TEST_CASE("a run does not continue on other data, another model or under another
   fixture.copy_killed_after("saving", 4, "run");
   const std::string before = read_file(fixture / "run" / "metrics.jsonl");
   const auto other_rows = fixture.write("other.jsonl", test::random_rows(72, 22, 40, 97));
-  struct Case {
-    std::string change;
-    std::string reason;
-  };
   const std::string cases[][2] = {
       {"seed=7", "it was saved with seed 42, now it is 7"},
       {"data_order=sequential", "it was saved with data_order \"shuffled\", now it is \"sequential\""},
@@ -330,6 +363,10 @@ TEST_CASE("inspect describes a checkpoint, export makes a plain folder of it", "
     return test::read_weights(fixture / name);
   };
   const auto stored = test::read_weights(checkpoint);
+  for (const auto& [name, values] : test::read_weights(test::tiny_model())) {
+    CHECK(stored.at(name).size() == values.size());
+  }
+  CHECK(stored.size() == test::read_weights(test::tiny_model()).size());  // the tied head is not written
   CHECK(exported("as_stored", {}) == stored);
   CHECK(read_file(fixture / "as_stored" / "model.safetensors") == read_file(checkpoint / "model.safetensors"));
   CHECK_FALSE(fs::exists(fixture / "as_stored" / manifest_file));

@@ -154,7 +154,7 @@ TEST_CASE("the emulated link is to the model here what the cluster's is to the m
   CHECK(shorter.latency_s == Approx(250.0 * cluster.intra_node.latency_s / efficiency));
 }
 
-TEST_CASE("bench ring and bench policies measure on emulated networks", "[trace]") {
+TEST_CASE("bench ring, bench policies and profile measure over ranks", "[trace]") {
   const auto bench = [](const std::vector<std::string>& arguments) {
     std::vector<std::string> all = {"bench"};
     all.insert(all.end(), arguments.begin(), arguments.end());
@@ -181,6 +181,19 @@ TEST_CASE("bench ring and bench policies measure on emulated networks", "[trace]
     CHECK(policy.at("measured_seconds") > 0.0);
     CHECK(policy.at("predicted_seconds") > 0.0);
   }
+  const test::TemporaryFolder folder;
+  const test::CommandResult measured =
+      test::run_skrull({"profile", "--model", test::test_data("model/tied_mha_d16").string(), "--output",
+                        (folder / "two.profile.json").string(), "--seconds", "0.2", "--json"},
+                       2);
+  INFO(measured.errors);
+  REQUIRE(measured.exit_code == 0);
+  const Json profile = test::result_of(measured).at("profile");
+  CHECK(profile.at("links").at("intra").at("bytes_per_s") > 0.0);
+  CHECK(profile.at("sources").at("links.intra").get<std::string>().rfind("measured: hops", 0) == 0);
+  CHECK(profile.at("sources").at("links.inter").get<std::string>().rfind("assumed", 0) == 0);
+  CHECK_NOTHROW(find_hardware_profile((folder / "two.profile.json").string()));
+
   const test::CommandResult alone = test::run_skrull({"bench", "ring"});
   CHECK(alone.exit_code == 2);
   CHECK(test::contains(alone.errors, "mpirun -np"));

@@ -9,7 +9,7 @@
 
 namespace skrull::log {
 
-/// Only rank 0 speaks; warnings and errors of the other ranks appear with their rank in front.
+/// Only rank 0 speaks; errors of the other ranks appear with their rank in front.
 void set_rank(int rank);
 
 /// Also append every line, with time, to `file` (rank 0), beginning with what was said before. Throws RunFailure when

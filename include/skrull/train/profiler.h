@@ -25,8 +25,8 @@ struct ProfilerResult {
 };
 
 /// Forward and backward of a few layers of `model` and its head, with random weights, on one rank: micro-batches of
-/// 1 to 8192 tokens as far as time and memory allow. Every number of the profile has its source. Links are assumed: one
-/// rank has nobody to send to.
+/// 1 to 8192 tokens as far as time and memory allow. Every number of the profile has its source. Links are assumed:
+/// see measure_links().
 ProfilerResult measure_hardware_profile(const Qwen2Config& model, const ProfilerOptions& options, Device& device);
 
 }  // namespace skrull

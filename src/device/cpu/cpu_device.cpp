@@ -2,7 +2,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <dnnl.hpp>
@@ -13,6 +12,7 @@
 #include "host_stream.h"
 #include "skrull/core/error.h"
 #include "skrull/device/device.h"
+#include "skrull/device/stream_stopwatch.h"
 
 namespace skrull {
 
@@ -110,9 +110,9 @@ class CpuDevice : public Device {
     double best_seconds = 1e30;
     double all_seconds = 0;
     while (all_seconds < 0.25) {
-      const auto begin = std::chrono::steady_clock::now();
+      const StreamStopwatch watch(compute_stream_);
       ops_.gemm(compute_stream_, gemm);
-      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      const double seconds = watch.seconds();
       best_seconds = std::min(best_seconds, seconds);
       all_seconds += seconds;
     }
