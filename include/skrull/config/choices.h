@@ -137,8 +137,7 @@ inline constexpr auto choices_of<GradientReductionChoice> = std::to_array<Choice
     {GradientReductionChoice::micro_batch, "micro_batch",
      "behind the backward of every micro-batch: all values of `zero_stage` train to the same bits"},
     {GradientReductionChoice::step, "step",
-     "once, behind the last micro-batch of a step: less communication, and replicas need not keep pace within a step; "
-     "for `zero_stage` 0 and 1"},
+     "once, behind the last micro-batch of a step: less communication; for `zero_stage` 0 and 1"},
 });
 
 /// The element types in which a model can be computed and saved.
