@@ -154,6 +154,17 @@ double ring_collective_seconds(const LinkRate& link, int ranks, double bytes) {
   return (ranks - 1) * link.seconds(bytes / ranks);
 }
 
+void start_together(Device& device, Communicator& communicator) {
+  Stream& compute = device.compute_stream();
+  Stream& communication = device.communication_stream();
+  double none = 0.0;
+  communication.wait(compute.record());
+  communicator.all_reduce_max(communication, {&none, DType::float64, 1, 1});
+  const Event begun = communication.record();
+  begun.synchronize();  // `none` must stay until then
+  compute.wait(begun);
+}
+
 std::unique_ptr<Communicator> make_emulated_communicator(std::unique_ptr<Communicator> communicator,
                                                          const EmulatedNetwork& network) {
   require(network.ranks_per_node >= 1, "{} ranks per node", network.ranks_per_node);

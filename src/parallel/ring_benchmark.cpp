@@ -11,6 +11,7 @@
 #include "skrull/core/error.h"
 #include "skrull/core/median.h"
 #include "skrull/core/rng.h"
+#include "skrull/device/stream_stopwatch.h"
 #include "skrull/parallel/ring_attention.h"
 #include "skrull/schedule/zigzag.h"
 
@@ -105,19 +106,12 @@ class AttentionPasses {
  private:
   template <class Work>
   Times timed(Communicator& context, const Work& work) {
-    Stream& compute = device_.compute_stream();
-    Stream& communication = device_.communication_stream();
-    // All ranks' streams begin at one time.
-    double none = 0.0;
-    communication.wait(compute.record());
-    context.all_reduce_max(communication, {&none, DType::float64, 1, 1});
-    compute.wait(communication.record());
+    start_together(device_, context);
     device_.timeline().take();
-    const Event begin = compute.record();
+    const StreamStopwatch watch(device_.compute_stream());
     work();
-    const Event end = compute.record();
-    end.synchronize();
-    return {end.seconds() - begin.seconds(), sum_spans(device_.timeline().take()).waiting};
+    const double seconds = watch.seconds();
+    return {seconds, sum_spans(device_.timeline().take()).waiting};
   }
 
   RingBenchmarkOptions options_;

@@ -14,6 +14,7 @@
 #include "skrull/core/median.h"
 #include "skrull/core/rng.h"
 #include "skrull/data/loader.h"
+#include "skrull/device/stream_stopwatch.h"
 #include "skrull/model/transformer.h"
 #include "skrull/parallel/micro_batch_attention.h"
 #include "skrull/parallel/trainable_parameters.h"
@@ -176,18 +177,12 @@ PolicyBench::Entry PolicyBench::plan(const std::string& policy, const CostModel&
 }
 
 PolicyBench::Times PolicyBench::run_batch(const Entry& entry, std::size_t index) {
-  Stream& compute = device_->compute_stream();
-  Stream& communication = device_->communication_stream();
   const int rank = control_.rank();
   const StepBatches batches(*store_, batches_[index], entry.plans[index], rank / topology_.context_parallel,
                             rank % topology_.context_parallel);
-  // All ranks' streams begin at one time.
-  double none = 0.0;
-  communication.wait(compute.record());
-  world_->all_reduce_max(communication, {&none, DType::float64, 1, 1});
-  compute.wait(communication.record());
+  start_together(*device_, *world_);
   device_->timeline().take();
-  const Event begin = compute.record();
+  const StreamStopwatch watch(device_->compute_stream());
   parameters_->begin_step(batches.micro_batch_count());
   for (std::int64_t i = 0; i < batches.micro_batch_count(); ++i) {
     const MicroBatch batch = batches.micro_batch(i);
@@ -195,10 +190,9 @@ PolicyBench::Times PolicyBench::run_batch(const Entry& entry, std::size_t index)
     transformer_->forward_backward(batch, *parameters_, *attention_, *parameters_);
   }
   parameters_->finish_gradients();
-  const Event end = compute.record();
-  end.synchronize();
+  const double seconds = watch.seconds();
   const TimelineSums sums = sum_spans(device_->timeline().take());
-  return {end.seconds() - begin.seconds(), sums.communication, sums.waiting};
+  return {seconds, sums.communication, sums.waiting};
 }
 
 PolicyBench::Times PolicyBench::agree(const Times& own) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "skrull/comm/communicator.h"
+#include "skrull/device/device.h"
 #include "skrull/schedule/hardware_profile.h"
 
 namespace skrull {
@@ -38,5 +39,9 @@ double ring_collective_seconds(const LinkRate& link, int ranks, double bytes);
 /// this one are over the same network.
 std::unique_ptr<Communicator> make_emulated_communicator(std::unique_ptr<Communicator> communicator,
                                                          const EmulatedNetwork& network);
+
+/// Makes both streams of every rank's device stand at one time, that of the latest: for measurements over ranks.
+/// Collective over `communicator`.
+void start_together(Device& device, Communicator& communicator);
 
 }  // namespace skrull
