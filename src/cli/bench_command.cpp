@@ -117,8 +117,11 @@ OrderedJson ops_result(Device& device, const BenchArguments& arguments, const Be
 
 int bench(const Arguments& arguments) {
   using Command = int (*)(const Arguments&);
-  const std::map<std::string, Command> with_own_options = {
-      {"schedule", bench_schedule}, {"ring", bench_ring}, {"policies", bench_policies}, {"zero", bench_zero}};
+  const std::map<std::string, Command> with_own_options = {{"schedule", bench_schedule},
+                                                           {"ring", bench_ring},
+                                                           {"policies", bench_policies},
+                                                           {"zero", bench_zero},
+                                                           {"checkpoint", bench_checkpoint}};
   if (!arguments.empty() && with_own_options.contains(arguments.front())) {
     return with_own_options.at(arguments.front())({arguments.begin() + 1, arguments.end()});
   }
@@ -126,7 +129,7 @@ int bench(const Arguments& arguments) {
       "Measures this machine: a whole training step, attention, or every operation, beside its matrix products.\n"
       "Or, with options of their own, `skrull bench schedule`: the policies' plans; `skrull bench policies`: the "
       "policies in training, on an emulated network; `skrull bench ring`: ring attention on one; `skrull bench zero`: "
-      "sharded training state.",
+      "sharded training state; `skrull bench checkpoint`: saving and loading.",
       "skrull bench");
   BenchArguments parsed;
   app.option_defaults()->always_capture_default();

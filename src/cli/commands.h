@@ -32,9 +32,10 @@ int tokenize(const Arguments& arguments);
 int render(const Arguments& arguments);
 int config(const Arguments& arguments);
 int bench(const Arguments& arguments);
-int bench_schedule(const Arguments& arguments);  ///< skrull bench schedule
-int bench_policies(const Arguments& arguments);  ///< skrull bench policies, under mpirun
-int bench_ring(const Arguments& arguments);      ///< skrull bench ring, under mpirun
-int bench_zero(const Arguments& arguments);      ///< skrull bench zero, under mpirun
+int bench_schedule(const Arguments& arguments);    ///< skrull bench schedule
+int bench_policies(const Arguments& arguments);    ///< skrull bench policies, under mpirun
+int bench_ring(const Arguments& arguments);        ///< skrull bench ring, under mpirun
+int bench_zero(const Arguments& arguments);        ///< skrull bench zero, under mpirun
+int bench_checkpoint(const Arguments& arguments);  ///< skrull bench checkpoint, under mpirun
 
 }  // namespace skrull::cli

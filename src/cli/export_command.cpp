@@ -12,7 +12,7 @@
 #include "skrull/core/json.h"
 #include "skrull/core/log.h"
 #include "skrull/model/model_io.h"
-#include "skrull/train/checkpoint.h"
+#include "skrull/train/checkpoint_state.h"
 
 namespace skrull::cli {
 namespace {

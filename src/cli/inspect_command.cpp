@@ -79,7 +79,7 @@ void print_for_people(const OrderedJson& description, const std::vector<FileRepo
   }
   std::printf("files:\n");
   for (const FileReport& file : files) {
-    std::printf("  %-40s %12s  %s\n", file.record.name.c_str(), format_bytes(file.record.bytes).c_str(),
+    std::printf("  %-40s %12s  %s\n", file.record.name.c_str(), format_bytes(file.record.bytes()).c_str(),
                 file.problem.empty() ? "ok" : file.problem.c_str());
   }
 }
@@ -89,7 +89,7 @@ void print_json(OrderedJson description, const std::vector<FileReport>& files) {
   bool valid = true;
   for (const FileReport& file : files) {
     valid = valid && file.problem.empty();
-    OrderedJson entry = {{"name", file.record.name}, {"bytes", file.record.bytes}, {"ok", file.problem.empty()}};
+    OrderedJson entry = {{"name", file.record.name}, {"bytes", file.record.bytes()}, {"ok", file.problem.empty()}};
     if (!file.problem.empty()) entry["problem"] = file.problem;
     list.push_back(std::move(entry));
   }

@@ -36,33 +36,53 @@ OrderedJson read_object(const fs::path& file) {
   return value;
 }
 
-/// A parameter and how it is to be stored.
-struct ParameterToWrite {
-  const ParameterSpec* parameter;
-  DType dtype;
-};
+/// In which element type each parameter of the table is stored: in `dtype`, or as `source` stores it.
+std::vector<DType> stored_dtypes(const ParameterTable& table, const SafetensorsReader* source,
+                                 const fs::path& source_folder, std::optional<DType> dtype) {
+  if (dtype) return std::vector<DType>(table.parameters().size(), *dtype);
+  require(source != nullptr, "{} holds no weights and no dtype is given", source_folder.string());
+  std::vector<DType> dtypes;
+  for (const ParameterSpec& parameter : table.parameters()) {
+    const StoredTensor* tensor = source->find(parameter.name);
+    require(tensor != nullptr, "{} does not hold {}", source_folder.string(), parameter.name);
+    dtypes.push_back(tensor->dtype);
+  }
+  return dtypes;
+}
 
-/// The table's parameters in the order in which `source_folder` stores them, in `dtype` or as they are stored there.
-std::vector<ParameterToWrite> stored_order(const ParameterTable& table, const fs::path& source_folder,
-                                           std::optional<DType> dtype) {
-  std::vector<ParameterToWrite> order;
-  const std::vector<DType> dtypes = exported_dtypes(table, source_folder, dtype);
+/// The table's parameters in the order in which `source_folder` stores them.
+std::vector<StoredParameter> stored_order(const ParameterTable& table, const fs::path& source_folder,
+                                          std::optional<DType> dtype) {
+  std::optional<SafetensorsReader> source;
+  if (has_safetensors(source_folder)) source.emplace(source_folder);
+  std::vector<StoredParameter> order;
+  const std::vector<DType> dtypes = stored_dtypes(table, source ? &*source : nullptr, source_folder, dtype);
   for (std::size_t i = 0; i < dtypes.size(); ++i) order.push_back({&table.parameters()[i], dtypes[i]});
-  if (!has_safetensors(source_folder)) return order;
-  const SafetensorsReader source(source_folder);
+  if (!source) return order;
   std::unordered_map<std::string, std::size_t> place;
-  for (const StoredTensor& tensor : source.tensors()) place.emplace(tensor.name, place.size());
-  const auto place_of = [&](const ParameterToWrite& entry) {
+  for (const StoredTensor& tensor : source->tensors()) place.emplace(tensor.name, place.size());
+  const auto place_of = [&](const StoredParameter& entry) {
     const auto found = place.find(entry.parameter->name);
     return found == place.end() ? place.size() : found->second;
   };
   std::stable_sort(order.begin(), order.end(),
-                   [&](const ParameterToWrite& a, const ParameterToWrite& b) { return place_of(a) < place_of(b); });
+                   [&](const StoredParameter& a, const StoredParameter& b) { return place_of(a) < place_of(b); });
   return order;
 }
 
+/// As they are named and shaped in the files; without what they hold.
+std::vector<TensorToWrite> tensors_of(const std::vector<StoredParameter>& order) {
+  std::vector<TensorToWrite> tensors;
+  for (const auto& [parameter, dtype] : order) {
+    std::vector<std::int64_t> shape = {parameter->cols};
+    if (!parameter->is_vector) shape.insert(shape.begin(), parameter->rows);
+    tensors.push_back({parameter->name, dtype, std::move(shape), {}});
+  }
+  return tensors;
+}
+
 /// The dtype of most of the bytes.
-DType usual_dtype(const std::vector<ParameterToWrite>& order) {
+DType usual_dtype(const std::vector<StoredParameter>& order) {
   std::map<DType, std::int64_t> bytes;
   for (const auto& [parameter, dtype] : order) bytes[dtype] += parameter->elements() * size_of(dtype);
   return std::max_element(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; })
@@ -74,7 +94,6 @@ float largest_finite(DType dtype) {
   return dtype == DType::float16 ? 65504.0F : std::numeric_limits<float>::max();
 }
 
-/// A model with infinite or undefined weights is of no use to anybody and would replace one that is.
 void check_finite(const ParameterSpec& parameter, std::int64_t first, std::span<const float> values, DType dtype) {
   const float largest = largest_finite(dtype);
   const auto bad = std::find_if_not(values.begin(), values.end(),
@@ -87,26 +106,21 @@ void check_finite(const ParameterSpec& parameter, std::int64_t first, std::span<
       parameter.name, first + (bad - values.begin()), *bad, name_of(dtype));
 }
 
-void write_weights(const fs::path& folder, const std::vector<ParameterToWrite>& order, const BlockOnHost& block,
+void write_weights(const fs::path& folder, const ModelWeights& weights, const BlockOnHost& block,
                    std::int64_t shard_bytes) {
   // A block may have to be gathered: ask for it once for all its tensors that follow each other.
   int held = -1;
   TensorView view;
-  std::vector<TensorToWrite> tensors;
-  for (const auto& [parameter, dtype] : order) {
-    const auto fill = [&, parameter = parameter, dtype = dtype](std::int64_t first, std::span<char> target) {
-      if (held != parameter->block) {
-        view = block(parameter->block);
-        held = parameter->block;
+  std::vector<TensorToWrite> tensors = tensors_of(weights.order);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    tensors[i].fill = [&, stored = weights.order[i]](std::int64_t first, std::span<char> target) {
+      if (held != stored.parameter->block) {
+        view = block(stored.parameter->block);
+        held = stored.parameter->block;
       }
-      const auto count = static_cast<std::size_t>(static_cast<std::int64_t>(target.size()) / size_of(dtype));
-      const std::span<const float> values(view.as<float>() + parameter->offset + first, count);
-      check_finite(*parameter, first, values, dtype);
-      convert_from_float(dtype, values, target);
+      const auto count = static_cast<std::size_t>(static_cast<std::int64_t>(target.size()) / size_of(stored.dtype));
+      convert_for_storage(stored, first, {view.as<float>() + stored.parameter->offset + first, count}, target);
     };
-    std::vector<std::int64_t> shape = {parameter->cols};
-    if (!parameter->is_vector) shape.insert(shape.begin(), parameter->rows);
-    tensors.push_back({parameter->name, dtype, std::move(shape), fill});
   }
   write_safetensors(folder, tensors, shard_bytes);
 }
@@ -193,34 +207,39 @@ void copy_tokenizer(const fs::path& folder, const fs::path& source_folder, const
 
 }  // namespace
 
-std::vector<DType> exported_dtypes(const ParameterTable& table, const fs::path& source_folder,
-                                   std::optional<DType> dtype) {
-  if (dtype) return std::vector<DType>(table.parameters().size(), *dtype);
-  require(has_safetensors(source_folder), "{} holds no weights and no dtype is given", source_folder.string());
-  const SafetensorsReader source(source_folder);
-  std::vector<DType> dtypes;
-  for (const ParameterSpec& parameter : table.parameters()) {
-    const StoredTensor* tensor = source.find(parameter.name);
-    require(tensor != nullptr, "{} does not hold {}", source_folder.string(), parameter.name);
-    dtypes.push_back(tensor->dtype);
-  }
-  return dtypes;
+ModelWeights plan_model_weights(const ParameterTable& table, const fs::path& source_folder, std::optional<DType> dtype,
+                                std::int64_t shard_bytes) {
+  ModelWeights weights;
+  weights.order = stored_order(table, source_folder, dtype);
+  weights.layout = lay_out_safetensors(tensors_of(weights.order), shard_bytes);
+  return weights;
+}
+
+void convert_for_storage(const StoredParameter& stored, std::int64_t first, std::span<const float> values,
+                         std::span<char> target) {
+  check_finite(*stored.parameter, first, values, stored.dtype);
+  convert_from_float(stored.dtype, values, target);
+}
+
+void write_model_description(const fs::path& folder, const fs::path& source_folder, const ModelWeights& weights,
+                             const EndOfTurn& end_of_turn, const fs::path& tokenizer_folder) {
+  require(end_of_turn.token_id < 0 || !end_of_turn.token.empty(), "the text of token {} is missing",
+          end_of_turn.token_id);
+  copy_tokenizer(folder, tokenizer_folder.empty() ? source_folder : tokenizer_folder, end_of_turn);
+  write_generation_config(folder, source_folder, end_of_turn);
+  write_json_file(folder / config_file, exported_config(source_folder, usual_dtype(weights.order), end_of_turn));
+  sync_folder(folder);
 }
 
 void save_model_folder(const fs::path& folder, const fs::path& source_folder, const ParameterTable& table,
                        const BlockOnHost& block, std::optional<DType> dtype, const EndOfTurn& end_of_turn,
                        const fs::path& tokenizer_folder, std::int64_t shard_bytes) {
-  require(end_of_turn.token_id < 0 || !end_of_turn.token.empty(), "the text of token {} is missing",
-          end_of_turn.token_id);
   std::error_code failure;
   fs::create_directories(folder, failure);
   if (failure) throw_run_failure("{}: can't be made: {}", folder.string(), failure.message());
-  const std::vector<ParameterToWrite> order = stored_order(table, source_folder, dtype);
-  write_weights(folder, order, block, shard_bytes);
-  copy_tokenizer(folder, tokenizer_folder.empty() ? source_folder : tokenizer_folder, end_of_turn);
-  write_generation_config(folder, source_folder, end_of_turn);
-  write_json_file(folder / config_file, exported_config(source_folder, usual_dtype(order), end_of_turn));
-  sync_folder(folder);
+  const ModelWeights weights = plan_model_weights(table, source_folder, dtype, shard_bytes);
+  write_weights(folder, weights, block, shard_bytes);
+  write_model_description(folder, source_folder, weights, end_of_turn, tokenizer_folder);
 }
 
 bool is_model_file(std::string_view name) {

@@ -41,7 +41,8 @@ class Header {
     }
     const auto text_bytes = static_cast<std::size_t>(length);
     parse({bytes.data() + length_bytes, text_bytes});
-    data_ = bytes.subspan(length_bytes + text_bytes);
+    data_begin_ = length_bytes + text_bytes;
+    data_ = bytes.subspan(data_begin_);
   }
 
   /// In the order of their bytes.
@@ -109,6 +110,7 @@ class Header {
     if (end > data_.size()) {
       refuse("tensor {}: its data ends at byte {} of {}; the file is truncated", name, end, data_.size());
     }
+    placed.tensor.offset = static_cast<std::int64_t>(data_begin_ + placed.begin);
     placed.tensor.bytes =
         data_.subspan(static_cast<std::size_t>(placed.begin), static_cast<std::size_t>(end - placed.begin));
     read_shape(value, placed.tensor);
@@ -144,6 +146,7 @@ class Header {
 
   fs::path file_;
   Json values_;
+  std::size_t data_begin_ = 0;
   std::span<const char> data_;
 };
 

@@ -1,19 +1,27 @@
 #include "skrull/train/checkpoint_saver.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "skrull/core/activity.h"
 #include "skrull/core/error.h"
-#include "skrull/core/log.h"
+#include "skrull/core/file_pieces.h"
+#include "skrull/train/checkpoint_state.h"
 
 namespace skrull {
 namespace {
 namespace fs = std::filesystem;
 
-std::vector<FileRecord> record_all(const fs::path& folder) {
+bool contains(const std::vector<FileRecord>& records, const std::string& name) {
+  return std::any_of(records.begin(), records.end(), [&](const FileRecord& record) { return record.name == name; });
+}
+
+/// The files of the folder that have no record yet.
+std::vector<FileRecord> record_others(const fs::path& folder, const std::vector<FileRecord>& known) {
   std::vector<FileRecord> records;
   for (const auto& entry : fs::directory_iterator(folder)) {
-    records.push_back(record_file(folder, entry.path().filename().string()));
+    const std::string name = entry.path().filename();
+    if (!contains(known, name)) records.push_back(record_file(folder, name));
   }
   return records;
 }
@@ -24,10 +32,11 @@ CheckpointSaver::CheckpointSaver(const TrainConfig& config, const RunFolder& fol
                                  EndOfTurn end_of_turn, RankSession& rank)
     : config_(config), folder_(folder), model_(model), end_of_turn_(std::move(end_of_turn)), rank_(rank) {}
 
-std::int64_t CheckpointSaver::bytes_to_write(Content content) const {
-  const std::int64_t model = model_.exported_bytes(config_);
+std::int64_t CheckpointSaver::bytes_to_write(Content content, const ModelWeights& weights) const {
+  const std::int64_t model = weights.layout.bytes();
   if (content == Content::model_alone) return model;
-  return model + optimizer_shards_bytes(model_.parameters().table(), model_.stored_as_float32(config_));
+  const ParameterTable& table = model_.parameters().table();
+  return model + optimizer_shards_bytes(table, stored_as_float32(table, weights));
 }
 
 void CheckpointSaver::save(const TrainerState& state, Content content) {
@@ -35,12 +44,12 @@ void CheckpointSaver::save(const TrainerState& state, Content content) {
   set_activity(fmt::format("saving checkpoint-{}", state.step));
   std::string problem;
   try {
-    const fs::path temporary = control.run_together([&] {
-      fs::path folder = folder_.temporary_checkpoint(state.step);
-      if (control.rank() == 0) folder_.begin_checkpoint(state.step, bytes_to_write(content));
-      return folder;
+    const ModelWeights weights = control.run_together([&] {
+      ModelWeights planned = model_.exported_weights(config_);
+      if (control.rank() == 0) begin(state.step, content, planned);
+      return planned;
     });
-    write(state, content, temporary);
+    write(state, content, weights);
   } catch (const Error& error) {
     if (!failed_together(error)) throw;
     problem = error.what();
@@ -52,34 +61,48 @@ void CheckpointSaver::save(const TrainerState& state, Content content) {
                          static_cast<int>(ExitCode::run_failed));
 }
 
-void CheckpointSaver::write(const TrainerState& state, Content content, const fs::path& temporary) {
-  ControlChannel& control = rank_.control();
-  std::vector<FileRecord> records;
-  if (content == Content::everything) {
-    // Every rank its own part, at the same time.
-    const std::string mine = control.run_together([&] {
-      const std::string name = optimizer_shard_name(control.rank(), control.size());
-      write_optimizer_shard(temporary / name, model_.stored_as_float32(config_), model_.parameters(), rank_.device());
-      return records_to_text({record_file(temporary, name)});
-    });
-    for (const std::string& text : control.gather(mine)) {
-      for (FileRecord& record : records_from_text(text)) records.push_back(std::move(record));
-    }
+/// On rank 0: the folder, with the files of which every rank writes a part.
+void CheckpointSaver::begin(std::int64_t step, Content content, const ModelWeights& weights) {
+  folder_.begin_checkpoint(step, bytes_to_write(content, weights));
+  for (const SafetensorsLayout::File& file : weights.layout.files) {
+    reserve_file(folder_.temporary_checkpoint(step) / file.name, file.bytes);
   }
-  fs::path model_folder = temporary / "model";
-  model_.export_model(config_, end_of_turn_, control, [&](const WriteFolder& write) { write(model_folder); });
-  control.run_together([&] {
-    if (control.rank() != 0) return;
-    for (FileRecord& record : record_all(model_folder)) {
-      fs::rename(model_folder / record.name, temporary / record.name);
-      records.push_back(std::move(record));
+}
+
+void CheckpointSaver::write(const TrainerState& state, Content content, const ModelWeights& weights) {
+  ControlChannel& control = rank_.control();
+  const fs::path temporary = folder_.temporary_checkpoint(state.step);
+  const std::string mine = control.run_together([&] {
+    TrainableParameters& parameters = model_.parameters();
+    auto records = write_owned_weights(temporary, control.rank(), weights, parameters, rank_.device());
+    if (content == Content::everything) {
+      records.push_back(write_optimizer_shard(temporary, control.rank(), control.size(),
+                                              stored_as_float32(parameters.table(), weights), parameters,
+                                              rank_.device()));
     }
-    fs::remove(model_folder);
-    write_trainer_state(temporary / trainer_state_file, state);
-    records.push_back(record_file(temporary, trainer_state_file));
-    write_manifest(temporary, {state.step, content == Content::everything, std::move(records)});
-    folder_.complete_checkpoint(state.step, config_.save_total_limit);
+    return records_to_text(records);
   });
+  const std::vector<std::string> of_ranks = control.gather(mine);
+  control.run_together([&] {
+    if (control.rank() == 0) complete(state, content, weights, of_ranks);
+  });
+}
+
+/// On rank 0: everything that is small, and the name.
+void CheckpointSaver::complete(const TrainerState& state, Content content, const ModelWeights& weights,
+                               const std::vector<std::string>& records_of_ranks) {
+  const fs::path temporary = folder_.temporary_checkpoint(state.step);
+  std::vector<FileRecord> parts;
+  for (const std::string& text : records_of_ranks) {
+    for (FileRecord& record : records_from_text(text)) parts.push_back(std::move(record));
+  }
+  std::vector<FileRecord> records = join_records(parts);
+  write_safetensors_index(temporary, weights.layout);
+  write_model_description(temporary, config_.model_name_or_path, weights, end_of_turn_, tokenizer_folder(config_));
+  write_trainer_state(temporary / trainer_state_file, state);
+  for (FileRecord& record : record_others(temporary, records)) records.push_back(std::move(record));
+  write_manifest(temporary, {state.step, content == Content::everything, std::move(records)});
+  folder_.complete_checkpoint(state.step, config_.save_total_limit);
 }
 
 }  // namespace skrull

@@ -48,7 +48,10 @@ TrainableParametersOptions state_options(const TrainConfig& config, bool trainin
 ModelState::ModelState(const TrainConfig& config, RankSession& rank, bool training, bool load_weights)
     : config_(load_qwen2_config(config.model_name_or_path)), table_(config_) {
   parameters_ = make_trainable_parameters(table_, state_options(config, training), rank.device(), rank.world());
-  if (!load_weights) return;
+  if (load_weights) this->load_weights(config);
+}
+
+void ModelState::load_weights(const TrainConfig& config) {
   parameters_->set_values([&](const BlockOnHost& block) {
     if (config.init == Initialization::random) {
       initialize_parameters(static_cast<std::uint64_t>(config.seed), config_.initializer_range, table_, block);
@@ -78,19 +81,8 @@ void ModelState::export_model(const TrainConfig& config, const EndOfTurn& end_of
   control.agree_or_throw(outcome.problem, outcome.exit_code);
 }
 
-StoredAsFloat32 ModelState::stored_as_float32(const TrainConfig& config) const {
-  StoredAsFloat32 stored;
-  for (const DType dtype : exported_dtypes(table_, config.model_name_or_path, export_dtype(config))) {
-    stored.push_back(dtype == DType::float32);
-  }
-  return stored;
-}
-
-std::int64_t ModelState::exported_bytes(const TrainConfig& config) const {
-  const std::vector<DType> dtypes = exported_dtypes(table_, config.model_name_or_path, export_dtype(config));
-  std::int64_t bytes = 0;
-  for (std::size_t i = 0; i < dtypes.size(); ++i) bytes += table_.parameters()[i].elements() * size_of(dtypes[i]);
-  return bytes;
+ModelWeights ModelState::exported_weights(const TrainConfig& config) const {
+  return plan_model_weights(table_, config.model_name_or_path, export_dtype(config));
 }
 
 std::int64_t tokens_that_fit(const TrainConfig& config, const Qwen2Config& model, RankSession& rank) {

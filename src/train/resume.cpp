@@ -8,6 +8,7 @@
 #include "skrull/core/error.h"
 #include "skrull/core/json.h"
 #include "skrull/core/log.h"
+#include "skrull/train/checkpoint_state.h"
 
 namespace skrull {
 namespace {
@@ -66,14 +67,20 @@ std::optional<TrainerState> finished_run(const TrainConfig& config, const RunFol
   return state.finished ? std::optional(std::move(state)) : std::nullopt;
 }
 
-bool lies_in(const fs::path& folder, const fs::path& parent) {
-  std::error_code unknown;
-  return fs::equivalent(fs::absolute(folder).lexically_normal().parent_path(), parent, unknown);
+/// The first that is not empty; "" when all are.
+std::string first_of(const std::vector<std::string>& problems) {
+  const auto first = std::find_if(problems.begin(), problems.end(), [](const auto& text) { return !text.empty(); });
+  return first == problems.end() ? "" : *first;
 }
 
-}  // namespace
+/// A manifest, or what is wrong with it or the files that are not read later.
+struct CheckedCheckpoint {
+  Manifest manifest;
+  std::string problem;
+};
 
-CheckedCheckpoint check_checkpoint(const fs::path& folder, ControlChannel& control) {
+/// The ranks share out the files.
+CheckedCheckpoint check_small_files(const fs::path& folder, ControlChannel& control) {
   CheckedCheckpoint result;
   try {
     result.manifest = read_manifest(folder);
@@ -81,45 +88,83 @@ CheckedCheckpoint check_checkpoint(const fs::path& folder, ControlChannel& contr
     result.problem = error.what();
   }
   for (std::size_t i = 0; i < result.manifest.files.size() && result.problem.empty(); ++i) {
+    const FileRecord& record = result.manifest.files[i];
     const bool is_mine = static_cast<int>(i % static_cast<std::size_t>(control.size())) == control.rank();
-    if (is_mine) result.problem = damage_of(folder, result.manifest.files[i]);
+    if (is_mine) result.problem = holds_state(record) ? wrong_size_of(folder, record) : damage_of(folder, record);
   }
-  const std::vector<std::string> problems = control.gather(result.problem);
-  const auto first = std::find_if(problems.begin(), problems.end(), [](const auto& text) { return !text.empty(); });
-  result.problem = first == problems.end() ? "" : *first;
+  result.problem = first_of(control.gather(result.problem));
   return result;
 }
 
-Resume find_resume(const TrainConfig& config, const RunFolder& folder, ControlChannel& control) {
+bool lies_in(const fs::path& folder, const fs::path& parent) {
+  std::error_code unknown;
+  return fs::equivalent(fs::absolute(folder).lexically_normal().parent_path(), parent, unknown);
+}
+
+}  // namespace
+
+ResumeSearch::ResumeSearch(const TrainConfig& config, const RunFolder& folder, ControlChannel& control)
+    : config_(config), folder_(folder), control_(control) {
+  if (config.resume_from_checkpoint.empty()) return;
+  finished_ = finished_run(config, folder, control);
+  candidates_ = candidates(config, folder, control);
+}
+
+Resume ResumeSearch::next() {
   Resume resume;
-  if (config.resume_from_checkpoint.empty()) return resume;
-  resume.finished = finished_run(config, folder, control);
-  std::string reasons;
-  bool model_alone = false;
-  for (const std::string& candidate : candidates(config, folder, control)) {
-    CheckedCheckpoint checked = check_checkpoint(candidate, control);
-    if (checked.problem.empty() && checked.manifest.resumable) {
-      TrainerState state =
-          control.run_together([&] { return read_trainer_state(fs::path(candidate) / trainer_state_file); });
-      resume.point = ResumePoint{candidate, std::move(state), lies_in(candidate, folder.path())};
-      return resume;
-    }
-    if (checked.problem.empty()) {
-      model_alone = true;
-      checked.problem = candidate + ": it holds the model alone (save_only_model); training can't continue from it";
-    }
-    log::warning("{}", checked.problem);
-    if (reasons.empty()) reasons = checked.problem;
+  resume.finished = finished_;
+  while (next_ < candidates_.size()) {
+    const std::string problem = problem_of(candidates_[next_++], resume);
+    if (problem.empty()) return resume;
+    reject(problem);
   }
-  const bool must_continue = config.resume_from_checkpoint != resume_automatically || model_alone;
-  if (must_continue && !resume.finished) {
-    control.agree_or_throw(
-        fmt::format("resume_from_checkpoint: there is no checkpoint to continue from: {}. Give another one, or start "
-                    "anew without resume_from_checkpoint (in another output_dir, or with overwrite_output_dir)",
-                    reasons),
-        static_cast<int>(ExitCode::invalid_input));
-  }
+  require_none_wanted(resume);
   return resume;
+}
+
+/// Why training can't continue from it; "" when `resume` was set to it.
+std::string ResumeSearch::problem_of(const std::string& candidate, Resume& resume) {
+  CheckedCheckpoint checked = check_small_files(candidate, control_);
+  if (!checked.problem.empty()) return checked.problem;
+  if (!checked.manifest.resumable) {
+    model_alone_ = true;
+    return candidate + ": it holds the model alone (save_only_model); training can't continue from it";
+  }
+  TrainerState state =
+      control_.run_together([&] { return read_trainer_state(fs::path(candidate) / trainer_state_file); });
+  resume.point =
+      ResumePoint{candidate, std::move(checked.manifest), std::move(state), lies_in(candidate, folder_.path())};
+  return "";
+}
+
+void ResumeSearch::reject(const std::string& problem) {
+  log::warning("{}", problem);
+  if (first_problem_.empty()) first_problem_ = problem;
+}
+
+void ResumeSearch::require_none_wanted(const Resume& resume) {
+  if (config_.resume_from_checkpoint.empty() || resume.finished) return;
+  if (config_.resume_from_checkpoint == resume_automatically && !model_alone_) return;
+  control_.agree_or_throw(
+      fmt::format("resume_from_checkpoint: there is no checkpoint to continue from: {}. Give another one, or start "
+                  "anew without resume_from_checkpoint (in another output_dir, or with overwrite_output_dir)",
+                  first_problem_),
+      static_cast<int>(ExitCode::invalid_input));
+}
+
+bool ResumeSearch::accept(const std::function<void()>& load) {
+  std::string damage;
+  control_.run_together([&] {
+    try {
+      load();
+    } catch (const InvalidInput& error) {
+      damage = error.what();
+    }
+  });
+  damage = first_of(control_.gather(damage));
+  if (damage.empty()) return true;
+  reject(damage);
+  return false;
 }
 
 std::string fingerprint_of(const Dataset& dataset) {

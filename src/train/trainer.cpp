@@ -16,6 +16,7 @@
 #include "skrull/core/stopwatch.h"
 #include "skrull/core/text.h"
 #include "skrull/train/checkpoint_saver.h"
+#include "skrull/train/checkpoint_state.h"
 #include "skrull/train/datasets.h"
 #include "skrull/train/evaluation.h"
 #include "skrull/train/learning_rate.h"
@@ -44,7 +45,8 @@ class TrainingRun {
   void plan_steps(std::int64_t tokens_in_memory);
   const TrainerState* saved_state() const;
   void settle_resume();
-  void continue_at(const ResumePoint& point);
+  bool continue_at(const ResumePoint& point, ResumeSearch& checkpoints);
+  void start_planning();
   void open_records();
   void report_start();
   bool finish_without_work();
@@ -100,30 +102,33 @@ TrainingRun::TrainingRun(const TrainConfig& config, const MpiSession& session)
     if (control_.rank() == 0) folder_.check(config_);
     encoder_ = load_text_encoder(config_);
   });
-  resume_ = find_resume(config_, folder_, control_);
+  ResumeSearch checkpoints(config_, folder_, control_);
+  resume_ = checkpoints.next();
   stop_if_asked(0);
-  control_.run_together([&] {
-    const bool load_weights = !resume_.point && !resume_.finished;
-    model_state_ = std::make_unique<ModelState>(config_, rank_, true, load_weights);
-  });
+  const bool lacks_weights = resume_.point || resume_.finished;
+  control_.run_together([&] { model_state_ = std::make_unique<ModelState>(config_, rank_, true, !lacks_weights); });
   const std::int64_t vocab_size = model_state_->config().vocab_size;
   data_ = load_datasets(config_, encoder_.get(), vocab_size, folder_.cache_folder(), control_, &stop_);
   // The rank with the least memory decides.
   const std::int64_t tokens_in_memory = -control_.max(-tokens_that_fit(config_, model_state_->config(), rank_));
-  control_.run_together([&] { plan_steps(tokens_in_memory); });
-  if (resume_.finished) return;
+  for (;; resume_ = checkpoints.next()) {
+    control_.run_together([&] { plan_steps(tokens_in_memory); });
+    if (resume_.finished) return;
+    if (!resume_.point || continue_at(*resume_.point, checkpoints)) break;
+  }
   control_.run_together([&] {
+    if (lacks_weights && !resume_.point) model_state_->load_weights(config_);
+    start_planning();
     const TransformerOptions options = transformer_options(config_, loader_options_.bucket_tokens, true);
     model_ = std::make_unique<Transformer>(model_state_->config(), options, rank_.device());
     attention_ = make_attention(model_state_->config(), options, rank_);
   });
-  if (resume_.point) continue_at(*resume_.point);
   control_.run_together([&] { open_records(); });
   peak_flops_ = control_.sum(rank_.device().peak_flops(config_.compute_dtype));
   report_start();
 }
 
-/// The loader, the number of steps and the learning rates.
+/// How batches are loaded, and the number of steps.
 void TrainingRun::plan_steps(std::int64_t tokens_in_memory) {
   const TrainerState* saved = saved_state();
   const std::int64_t replicas = rank_.grid().data_parallel;
@@ -149,8 +154,10 @@ void TrainingRun::plan_steps(std::int64_t tokens_in_memory) {
   steps_per_epoch_ = steps_per_epoch(data_.train.size(), global_batch_size);
   summary_.steps = total_steps(steps_per_epoch_, config_.num_train_epochs, config_.max_steps);
   settle_resume();
-  trace_.emplace(config_, folder_.trace_file(), saved_state() != nullptr ? saved_state()->step : 0, summary_.steps,
-                 rank_);
+}
+
+void TrainingRun::start_planning() {
+  trace_.emplace(config_, folder_.trace_file(), steps_before_, summary_.steps, rank_);
   planner_ = std::make_unique<StepPlanner>(data_.train, loader_options_, summary_.steps, control_);
   learning_rates_ = plan_learning_rate(config_, summary_.steps);
 }
@@ -181,10 +188,14 @@ void TrainingRun::settle_resume() {
                       origin, saved->step, summary_.steps);
 }
 
-/// Parameters, moments and counters of the checkpoint.
-void TrainingRun::continue_at(const ResumePoint& point) {
+/// Parameters, moments and counters of the checkpoint. False when it is damaged.
+bool TrainingRun::continue_at(const ResumePoint& point, ResumeSearch& checkpoints) {
   const TrainerState& state = point.state;
-  control_.run_together([&] { read_owned_state(point.folder, model_state_->parameters(), rank_.device()); });
+  const bool is_sound = checkpoints.accept([&] {
+    read_owned_state(point.folder, point.manifest, control_.rank(), control_.size(), model_state_->parameters(),
+                     rank_.device());
+  });
+  if (!is_sound) return false;
   model_state_->parameters().restore(state.updates);
   steps_before_ = state.step;
   saved_step_ = point.in_output_dir ? state.step : 0;
@@ -193,6 +204,7 @@ void TrainingRun::continue_at(const ResumePoint& point) {
   summary_.tokens = state.tokens;
   summary_.final_loss = state.loss;
   summary_.eval_loss = state.eval_loss;
+  return true;
 }
 
 /// Everything that is written during the run. From here on output_dir changes.
@@ -204,7 +216,7 @@ void TrainingRun::open_records() {
     } else {
       folder_.begin(config_);
     }
-    report_disk_space(config_.output_dir, model_state_->exported_bytes(config_));
+    report_disk_space(config_.output_dir, model_state_->exported_weights(config_).layout.bytes());
     log::add_file(folder_.log_file());
     metrics_file_ = std::make_unique<MetricsFile>(folder_.metrics_file());
   }

@@ -6,7 +6,7 @@
 
 #include "launched_run.h"
 #include "skrull/core/file.h"
-#include "skrull/train/checkpoint.h"
+#include "skrull/train/checkpoint_state.h"
 #include "skrull/train/trainer_state.h"
 #include "support/catch.h"
 #include "training_fixture.h"

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,9 +36,32 @@ struct EndOfTurn {
   std::string token;           ///< "<|im_end|>"
 };
 
-/// In which element type save_model_folder() stores each parameter of the table.
-std::vector<DType> exported_dtypes(const ParameterTable& table, const std::filesystem::path& source_folder,
-                                   std::optional<DType> dtype);
+/// A parameter, and in which element type a model folder stores it.
+struct StoredParameter {
+  const ParameterSpec* parameter = nullptr;
+  DType dtype = DType::float32;
+};
+
+/// The weight files of a model folder: the parameters in their order there, and where they lie.
+struct ModelWeights {
+  std::vector<StoredParameter> order;
+  SafetensorsLayout layout;  ///< places are those of `order`
+};
+
+/// As save_model_folder() writes them. `table` must outlive the result.
+ModelWeights plan_model_weights(const ParameterTable& table, const std::filesystem::path& source_folder,
+                                std::optional<DType> dtype, std::int64_t shard_bytes = default_shard_bytes);
+
+/// Elements of a parameter from `first` on, as its file holds them, to `target`. Throws RunFailure naming an element
+/// that is no finite number of that type: such a model is of no use to anybody and would replace one that is.
+void convert_for_storage(const StoredParameter& stored, std::int64_t first, std::span<const float> values,
+                         std::span<char> target);
+
+/// What a model folder holds beside its weights and their index: config.json, generation_config.json and tokenizer
+/// files, as save_model_folder() writes them.
+void write_model_description(const std::filesystem::path& folder, const std::filesystem::path& source_folder,
+                             const ModelWeights& weights, const EndOfTurn& end_of_turn,
+                             const std::filesystem::path& tokenizer_folder);
 
 /// Writes a Hugging Face folder at `folder` (made if missing): weights in `dtype` (nothing: each tensor's as in
 /// `source_folder`, which must hold weights), shards of `shard_bytes`, names, shapes and order as Hugging Face's own

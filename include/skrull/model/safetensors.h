@@ -21,6 +21,7 @@ struct StoredTensor {
   std::vector<std::int64_t> shape;
   std::span<const char> bytes;  ///< in the mapped file, little endian; not aligned
   std::filesystem::path file;
+  std::int64_t offset = 0;  ///< of the first byte, from the start of the file
 };
 
 /// All tensors of a file, or of a model folder (model.safetensors, or model.safetensors.index.json with its shards), in
@@ -64,8 +65,29 @@ struct TensorToWrite {
   std::int64_t bytes() const { return elements() * size_of(dtype); }
 };
 
-/// Writes one file; it appears complete or not at all. Throws RunFailure naming the file when a write fails.
-void write_safetensors_file(const std::filesystem::path& file, const std::vector<TensorToWrite>& tensors);
+/// Files of tensors, and where in them each tensor lies.
+struct SafetensorsLayout {
+  struct File {
+    std::string name;
+    std::string header;  ///< the first bytes of the file, up to its first tensor
+    std::int64_t bytes = 0;
+  };
+  struct Place {
+    std::size_t file = 0;
+    std::int64_t offset = 0;  ///< from the start of the file
+  };
+  std::vector<File> files;
+  std::vector<Place> places;  ///< of the tensors in the order given
+  std::string index;          ///< text of model.safetensors.index.json; empty when there is one file
+  std::int64_t bytes() const;
+};
+
+/// The files that write_safetensors() would write of these tensors, whose `fill` is not called. Throws RunFailure for a
+/// name that occurs twice.
+SafetensorsLayout lay_out_safetensors(const std::vector<TensorToWrite>& tensors, std::int64_t shard_bytes);
+
+/// Writes the index, if there is one. Throws RunFailure naming the file.
+void write_safetensors_index(const std::filesystem::path& folder, const SafetensorsLayout& layout);
 
 /// Whether write_safetensors() may write a file of this name.
 bool is_weights_file(std::string_view name);

@@ -1,6 +1,10 @@
 #pragma once
 // Saving checkpoints, by all ranks together.
 
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include "skrull/config/train_config.h"
 #include "skrull/train/checkpoint.h"
 #include "skrull/train/model_state.h"
@@ -23,8 +27,11 @@ class CheckpointSaver {
   void save(const TrainerState& state, Content content);
 
  private:
-  void write(const TrainerState& state, Content content, const std::filesystem::path& temporary);
-  std::int64_t bytes_to_write(Content content) const;
+  void begin(std::int64_t step, Content content, const ModelWeights& weights);
+  void write(const TrainerState& state, Content content, const ModelWeights& weights);
+  void complete(const TrainerState& state, Content content, const ModelWeights& weights,
+                const std::vector<std::string>& records_of_ranks);
+  std::int64_t bytes_to_write(Content content, const ModelWeights& weights) const;
 
   const TrainConfig& config_;
   const RunFolder& folder_;

@@ -12,7 +12,6 @@
 #include "skrull/model/transformer.h"
 #include "skrull/parallel/micro_batch_attention.h"
 #include "skrull/parallel/trainable_parameters.h"
-#include "skrull/train/checkpoint.h"
 #include "skrull/train/datasets.h"
 #include "skrull/train/rank_session.h"
 
@@ -25,8 +24,9 @@ class ModelState {
  public:
   /// Reads config.json and the weights of model_name_or_path, or draws them by seed (init: random). `training`: with
   /// gradients and optimizer state. Not collective. Throws InvalidInput naming file, key or tensor.
-  /// `load_weights` false: they come later, from a checkpoint.
+  /// `load_weights` false: they come later, by load_weights() or from a checkpoint.
   ModelState(const TrainConfig& config, RankSession& rank, bool training, bool load_weights = true);
+  void load_weights(const TrainConfig& config);
 
   const Qwen2Config& config() const { return config_; }
   TrainableParameters& parameters() { return *parameters_; }
@@ -36,9 +36,8 @@ class ModelState {
   /// `use` throws, all ranks throw together.
   void export_model(const TrainConfig& config, const EndOfTurn& end_of_turn, ControlChannel& control,
                     const std::function<void(const WriteFolder&)>& use);
-  /// Which parameters export_model() writes as float32, and about how many bytes it writes.
-  StoredAsFloat32 stored_as_float32(const TrainConfig& config) const;
-  std::int64_t exported_bytes(const TrainConfig& config) const;
+  /// The weight files that export_model() writes.
+  ModelWeights exported_weights(const TrainConfig& config) const;
 
  private:
   std::optional<DType> export_dtype(const TrainConfig& config) const;

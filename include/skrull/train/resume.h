@@ -1,7 +1,9 @@
 #pragma once
 // From where a run continues, and whether it may.
 
+#include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,9 +17,10 @@
 
 namespace skrull {
 
-/// A complete and valid checkpoint to continue from.
+/// A complete checkpoint to continue from.
 struct ResumePoint {
   std::filesystem::path folder;
+  Manifest manifest;
   TrainerState state;
   bool in_output_dir = false;  ///< of this run, which is continued in place; else a new run begins
 };
@@ -28,19 +31,36 @@ struct Resume {
   std::optional<TrainerState> finished;  ///< a run in output_dir that came to its end
 };
 
-/// A manifest whose files were all read, or what is wrong.
-struct CheckedCheckpoint {
-  Manifest manifest;
-  std::string problem;  ///< names the first damaged file; "" when all are as they were written
+/// Looks for a checkpoint to continue from, the newest first. Damaged ones are named in a warning and passed over. What
+/// makes a checkpoint valid is found in two passes: next() reads its manifest and its small files and compares the
+/// sizes of the large ones; who loads their content checks it meanwhile, and tells by accept(). Calls are collective,
+/// and give the same on every rank.
+class ResumeSearch {
+ public:
+  /// All must outlive this.
+  ResumeSearch(const TrainConfig& config, const RunFolder& folder, ControlChannel& control);
+
+  /// The next one, older than the one before. Throws InvalidInput on all ranks when nothing valid is left and a path
+  /// was given, or when there are only checkpoints that hold the model alone.
+  Resume next();
+  /// Runs `load` (which uses no collectives) on every rank; what it throws as InvalidInput, on any of them, is why the
+  /// checkpoint that next() found last is damaged: false then. Other errors end all ranks.
+  bool accept(const std::function<void()>& load);
+
+ private:
+  std::string problem_of(const std::string& candidate, Resume& resume);
+  void reject(const std::string& problem);
+  void require_none_wanted(const Resume& resume);
+
+  const TrainConfig& config_;
+  const RunFolder& folder_;
+  ControlChannel& control_;
+  std::optional<TrainerState> finished_;
+  std::vector<std::string> candidates_;
+  std::size_t next_ = 0;
+  std::string first_problem_;
+  bool model_alone_ = false;
 };
-
-/// Reads and checks every file of a checkpoint, spread over the ranks. Collective; the same on every rank.
-CheckedCheckpoint check_checkpoint(const std::filesystem::path& folder, ControlChannel& control);
-
-/// Damaged checkpoints are named in a warning and passed over for an older one. Collective; the same on every rank.
-/// Throws InvalidInput on all ranks when a path was given and nothing valid is there, and when there are only
-/// checkpoints that hold the model alone.
-Resume find_resume(const TrainConfig& config, const RunFolder& folder, ControlChannel& control);
 
 /// Identifies the training samples in their order.
 std::string fingerprint_of(const Dataset& dataset);
