@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <future>
 #include <optional>
 #include <utility>
@@ -15,8 +16,10 @@ namespace skrull {
 namespace {
 namespace fs = std::filesystem;
 
-/// Long enough for a disk to work at its full rate, short enough for two of them to stay near the processor.
+/// Long enough for a disk to work at its full rate, short enough for a few of them to stay near the processor.
 constexpr std::int64_t step_bytes = std::int64_t{8} << 20;
+/// Reads that are under way while bytes are used.
+constexpr std::size_t steps_ahead = 2;
 
 }  // namespace
 
@@ -149,17 +152,21 @@ void read_pieces(const fs::path& file, std::span<const FilePiece> pieces,
                  const std::function<void(std::int64_t, std::span<const char>)>& use) {
   RawFile raw(file, RawFile::Access::read);
   const std::vector<ReadStep> steps = steps_of(pieces);
-  const AlignedMemory buffers[2] = {AlignedMemory(step_bytes), AlignedMemory(step_bytes)};
-  std::future<std::span<const char>> next;
+  std::vector<AlignedMemory> buffers;
+  buffers.reserve(steps_ahead + 1);
+  for (std::size_t i = 0; i <= steps_ahead; ++i) buffers.emplace_back(step_bytes);
+  std::deque<std::future<std::span<const char>>> ahead;
   const auto start = [&](std::size_t i) {
     if (i >= steps.size()) return;
-    next = std::async(std::launch::async, [&, i] { return read_step(raw, file, steps[i], buffers[i % 2]); });
+    const AlignedMemory& memory = buffers[i % buffers.size()];
+    ahead.push_back(std::async(std::launch::async, [&, i] { return read_step(raw, file, steps[i], memory); }));
   };
-  start(0);
+  for (std::size_t i = 0; i < steps_ahead; ++i) start(i);
   std::optional<Checksum> checksum;
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    const std::span<const char> bytes = next.get();
-    start(i + 1);
+    const std::span<const char> bytes = ahead.front().get();
+    ahead.pop_front();
+    start(i + steps_ahead);
     if (!checksum) checksum.emplace();
     checksum->add(bytes.data(), bytes.size());
     if (use) use(steps[i].begin, bytes);

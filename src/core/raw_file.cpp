@@ -44,6 +44,7 @@ RawFile::RawFile(std::filesystem::path file, Access access) : file_(std::move(fi
     throw_invalid_input("{}: can't be opened: {}", file_.string(), last_reason());
   }
   direct_ = ::open(file_.c_str(), flags | O_DIRECT, 0644);
+  is_direct_ = direct_ >= 0;
 }
 
 RawFile::~RawFile() {
@@ -52,15 +53,15 @@ RawFile::~RawFile() {
 }
 
 RawFile::Step RawFile::next_step(const char* memory, std::int64_t bytes, std::int64_t offset) const {
-  if (direct_ < 0) return {descriptor_, bytes};
+  if (!is_direct_) return {descriptor_, bytes};
   const std::int64_t to_border = aligned_up(offset) - offset;
   if (to_border == 0 && is_aligned(memory) && bytes >= direct_alignment) return {direct_, aligned_down(bytes)};
   return {descriptor_, to_border == 0 || to_border > bytes ? bytes : to_border};
 }
 
-bool RawFile::give_up_direct(int descriptor) {
-  if (descriptor != direct_ || (errno != EINVAL && errno != EOPNOTSUPP)) return false;
-  ::close(std::exchange(direct_, -1));
+bool RawFile::give_up_direct(const Step& step) {
+  if (step.descriptor != direct_ || (errno != EINVAL && errno != EOPNOTSUPP)) return false;
+  is_direct_ = false;
   return true;
 }
 
@@ -72,7 +73,7 @@ void RawFile::write(const char* data, std::int64_t bytes, std::int64_t offset) {
   while (bytes > 0) {
     const Step step = next_step(data, bytes, offset);
     const ssize_t written = ::pwrite(step.descriptor, data, static_cast<std::size_t>(step.bytes), offset);
-    if (written < 0 && (errno == EINTR || give_up_direct(step.descriptor))) continue;
+    if (written < 0 && (errno == EINTR || give_up_direct(step))) continue;
     if (written <= 0) fail_to_write(written < 0 ? last_reason() : "nothing was written");
     data += written;
     bytes -= written;
@@ -85,7 +86,7 @@ std::int64_t RawFile::read(char* target, std::int64_t bytes, std::int64_t offset
   while (done < bytes) {
     const Step step = next_step(target + done, bytes - done, offset + done);
     const ssize_t got = ::pread(step.descriptor, target + done, static_cast<std::size_t>(step.bytes), offset + done);
-    if (got < 0 && (errno == EINTR || give_up_direct(step.descriptor))) continue;
+    if (got < 0 && (errno == EINTR || give_up_direct(step))) continue;
     if (got < 0) throw_invalid_input("{}: can't be read: {}", file_.string(), last_reason());
     if (got == 0) break;
     done += got;

@@ -187,7 +187,7 @@ CheckpointBenchmark Bench::run(const Qwen2Config& model) {
   Turns reads;
   for (std::int64_t turn = 0; turn < options_.turns; ++turn) {
     ++state_.step;
-    fs::remove_all(run_folder_.checkpoint_folder(state_.step - 1));
+    if (control.rank() == 0) fs::remove_all(run_folder_.checkpoint_folder(state_.step - 1));
     writes.checkpoint.push_back(together([&] { save(); }));
     drop_checkpoint_from_cache();
     reads.checkpoint.push_back(together([&] { load(); }));

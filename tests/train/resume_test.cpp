@@ -5,7 +5,9 @@
 #include <fstream>
 
 #include "launched_run.h"
+#include "skrull/core/checksum.h"
 #include "skrull/core/file.h"
+#include "skrull/core/json.h"
 #include "skrull/train/checkpoint_state.h"
 #include "skrull/train/trainer_state.h"
 #include "support/catch.h"
@@ -143,6 +145,61 @@ TEST_CASE("a checkpoint of four ranks, context parallelism 2 and ZeRO 3, continu
                      1e-5);
     CHECK(fixture.metrics("resumed").of_steps("tokens") == fixture.metrics("saving").of_steps("tokens"));
     CHECK(fixture.metrics("resumed").of_steps("learning_rate") == fixture.metrics("saving").of_steps("learning_rate"));
+  }
+}
+
+TEST_CASE("a checkpoint whose manifest has one checksum for every file continues", "[resume]") {
+  Fixture fixture;
+  const Overrides options = joined(fixture.options, {"save_dtype=bfloat16"});
+  REQUIRE(fixture.run("saving", joined(options, {"save_steps=4"}), 2).exit_code == 0);
+  fixture.copy_killed_after("saving", 4, "older");
+  const fs::path checkpoint = fixture / "older" / "checkpoint-4";
+  OrderedJson json = {{"format", "skrull-checkpoint/1"}, {"step", 4}, {"resumable", true}};
+  for (const FileRecord& record : read_manifest(checkpoint).files) {
+    Checksum whole;
+    const std::string content = read_file(checkpoint / record.name);
+    whole.add(content.data(), content.size());
+    json["files"].push_back({{"name", record.name}, {"bytes", content.size()}, {"xxh3_128", whole.hex()}});
+  }
+  Checksum of_manifest;
+  of_manifest.add_field(json.dump());
+  json["manifest_checksum"] = of_manifest.hex();
+  write_json_file(checkpoint / manifest_file, json);
+  CHECK(test::run_skrull({"inspect", checkpoint.string()}).exit_code == 0);
+  const auto result = fixture.run("older", resumed(options), 2);
+  INFO(result.errors);
+  REQUIRE(result.exit_code == 0);
+  CHECK(contains(result.errors, "continuing after step 4"));
+  CHECK(fixture.weights("older") == fixture.weights("saving"));
+
+  flip_bit(checkpoint / "model.safetensors", 5000);
+  CHECK(test::run_skrull({"inspect", checkpoint.string()}).exit_code == 1);
+  json["format"] = "skrull-checkpoint/3";
+  write_json_file(checkpoint / manifest_file, json);
+  CHECK(contains(test::run_skrull({"inspect", checkpoint.string()}).errors, "found \"skrull-checkpoint/3\""));
+}
+
+TEST_CASE("every piece of a file that several ranks wrote is checked, also when no rank needs it", "[resume]") {
+  Fixture fixture;
+  const Overrides options = joined(fixture.options, {"save_dtype=bfloat16", "zero_stage=3"});
+  REQUIRE(fixture.run("saving", joined(options, {"save_steps=4"}), 3).exit_code == 0);
+  const Manifest manifest = read_manifest(fixture / "saving" / "checkpoint-4");
+  const auto model = std::find_if(manifest.files.begin(), manifest.files.end(),
+                                  [](const FileRecord& record) { return record.name == "model.safetensors"; });
+  REQUIRE(model != manifest.files.end());
+  CHECK(model->pieces.size() > 3);
+  CHECK(model->bytes() == static_cast<std::int64_t>(fs::file_size(fixture / "saving" / "checkpoint-4" / model->name)));
+  // Masters lie beside the model, so its own file is not needed to continue. In its first, a middle and the last piece.
+  for (const std::size_t i : {std::size_t{0}, model->pieces.size() / 2, model->pieces.size() - 1}) {
+    INFO("piece " << i);
+    fixture.copy_killed_after("saving", 8, "damaged");
+    const fs::path file = fixture / "damaged" / "checkpoint-8" / model->name;
+    flip_bit(file, static_cast<std::size_t>(model->pieces[i].end() - 1));
+    const auto result = fixture.run("damaged", resumed(options), 2);
+    INFO(result.errors);
+    REQUIRE(result.exit_code == 0);
+    CHECK(contains(result.errors, "warning: " + file.string() + ": its content changed"));
+    CHECK(contains(result.errors, "continuing after step 4 of 9"));
   }
 }
 

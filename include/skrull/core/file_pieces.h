@@ -50,7 +50,7 @@ class PieceWriter {
 };
 
 /// Reads the pieces, and calls `use` with the bytes from `offset` of the file on, step by step and in order; meanwhile
-/// the next step is being read. Each byte is read once; a piece's checksum is compared when its last byte was used.
+/// the next ones are being read. Each byte is read once; a piece's checksum is compared when its last byte was used.
 /// Throws InvalidInput naming the file: it can't be read, it is shorter than its pieces, or it changed.
 void read_pieces(const std::filesystem::path& file, std::span<const FilePiece> pieces,
                  const std::function<void(std::int64_t offset, std::span<const char> bytes)>& use = {});

@@ -1,6 +1,7 @@
 #pragma once
 // A file read and written at offsets, past the page cache where that is possible.
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -45,6 +46,8 @@ class RawFile {
   RawFile(const RawFile&) = delete;
   RawFile& operator=(const RawFile&) = delete;
 
+  // Reads and writes may be made by several threads at once.
+
   /// Throws RunFailure. `data` is as far from an aligned address as `offset` from an aligned one, or all goes the long
   /// way.
   void write(const char* data, std::int64_t bytes, std::int64_t offset);
@@ -63,12 +66,13 @@ class RawFile {
   };
   Step next_step(const char* memory, std::int64_t bytes, std::int64_t offset) const;
   /// After a failed call: whether another way remains.
-  bool give_up_direct(int descriptor);
+  bool give_up_direct(const Step& step);
   [[noreturn]] void fail_to_write(const std::string& reason) const;
 
   std::filesystem::path file_;
   int descriptor_ = -1;
   int direct_ = -1;  ///< -1: not here
+  std::atomic<bool> is_direct_ = false;
 };
 
 }  // namespace skrull
