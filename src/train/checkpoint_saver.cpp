@@ -74,11 +74,14 @@ void CheckpointSaver::write(const TrainerState& state, Content content, const Mo
   const fs::path temporary = folder_.temporary_checkpoint(state.step);
   const std::string mine = control.run_together([&] {
     TrainableParameters& parameters = model_.parameters();
-    auto records = write_owned_weights(temporary, control.rank(), weights, parameters, rank_.device());
+    std::vector<FileRecord> records;
     if (content == Content::everything) {
       records.push_back(write_optimizer_shard(temporary, control.rank(), control.size(),
                                               stored_as_float32(parameters.table(), weights), parameters,
                                               rank_.device()));
+    }
+    for (FileRecord& record : write_owned_weights(temporary, control.rank(), weights, parameters, rank_.device())) {
+      records.push_back(std::move(record));
     }
     return records_to_text(records);
   });

@@ -154,15 +154,51 @@ TEST_CASE("the emulated link is to the model here what the cluster's is to the m
   CHECK(shorter.latency_s == Approx(250.0 * cluster.intra_node.latency_s / efficiency));
 }
 
+namespace {
+
+/// The result of `skrull bench` on two ranks.
+Json bench(const std::vector<std::string>& arguments) {
+  std::vector<std::string> all = {"bench"};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  const test::CommandResult result = test::run_skrull(all, 2);
+  INFO(result.errors);
+  REQUIRE(result.exit_code == 0);
+  return test::result_of(result);
+}
+
+}  // namespace
+
+TEST_CASE("bench zero --overlap: the link carries what the stage sends, and is as slow as was asked", "[trace]") {
+  constexpr double parameters = 20288;
+  constexpr double micro_batches = 3;
+  const Json result = bench({"zero", "--overlap", "--model", test::tiny_model(), "--tokens=32", "--steps=2",
+                             "--micro-batches=3", "--transfer-share=0.5", "--json"});
+  const auto rate = result.at("bytes_per_second").get<double>();
+  // A ring of two: half of what is reduced. Every block once in each micro-batch, in fp32.
+  CHECK(result.at("scatters").at("transfer_seconds").get<double>() * rate ==
+        Approx(micro_batches * parameters * 4 / 2).epsilon(1e-6));
+  CHECK(result.at("gathers").at("transfer_seconds").get<double>() > 0.0);
+  for (const char* part : {"gathers", "scatters", "all"}) CHECK(result.at(part).at("hidden_share") <= 1.0);
+  const test::CommandResult alone = test::run_skrull({"bench", "zero", "--overlap"});
+  CHECK(alone.exit_code == 2);
+  CHECK(test::contains(alone.errors, "mpirun -np"));
+}
+
+TEST_CASE("bench checkpoint saves and loads the whole state and leaves nothing", "[trace]") {
+  const test::TemporaryFolder folder;
+  const Json result =
+      bench({"checkpoint", "--model", test::tiny_model(), "--folder", folder.path().string(), "--turns=2", "--json"});
+  // Weights in bfloat16; masters and two moments in fp32; headers, configs, manifest.
+  CHECK(result.at("bytes") > 20288 * (2 + 3 * 4));
+  for (const char* way : {"write", "read"}) {
+    CHECK(result.at(way).at("bytes_per_second") > 0.0);
+    CHECK(result.at(way).at("over_plain") > 0.0);
+    CHECK(result.at(way).at("over_fastest") <= result.at(way).at("over_plain"));
+  }
+  CHECK(std::filesystem::is_empty(folder.path()));
+}
+
 TEST_CASE("bench ring, bench policies and profile measure over ranks", "[trace]") {
-  const auto bench = [](const std::vector<std::string>& arguments) {
-    std::vector<std::string> all = {"bench"};
-    all.insert(all.end(), arguments.begin(), arguments.end());
-    const test::CommandResult result = test::run_skrull(all, 2);
-    INFO(result.errors);
-    REQUIRE(result.exit_code == 0);
-    return test::result_of(result);
-  };
   const Json ring = bench({"ring", "--ring-tokens=64", "--local-tokens=64", "--local-sequences=2", "--alone-tokens=128",
                            "--turns=1", "--json"});
   CHECK(ring.at("ranks") == 2);
