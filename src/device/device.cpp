@@ -36,7 +36,7 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
   category_.swap(other.category_);
-  Buffer(std::move(other));  // frees what this buffer held
+  const Buffer held(std::move(other));  // and frees it
   return *this;
 }
 
