@@ -67,6 +67,10 @@ bool StopRequest::agreed() {
   return agreed_;
 }
 
+void StopRequest::throw_if_asked() {
+  control_.agree_or_throw(wanted_here() ? "asked to stop" : "", static_cast<int>(ExitCode::stopped_by_signal));
+}
+
 std::string StopRequest::wish() const {
   const int signal = received_signal;
   if (signal != 0) return fmt::format("{} to rank {}", name_of_signal(signal), control_.rank());

@@ -26,6 +26,9 @@ class StopRequest {
   bool wanted_here();
   /// Whether any rank is asked to stop. Collective; the same on every rank.
   bool agreed();
+  /// The same for work that ends by exceptions: throws Stopped on all ranks when any is asked. May be called within
+  /// ControlChannel::run_together().
+  void throw_if_asked();
   /// Who was asked, and how, for people. Collective.
   std::string reason();
   /// Removes the file, so that the next start runs. On rank 0.
