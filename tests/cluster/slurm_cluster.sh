@@ -3,14 +3,15 @@
 
 # missing_for_slurm: why the cluster can't be made here; nothing when it can.
 missing_for_slurm() {
+  local program missing=()
+  for program in munged slurmctld slurmd sbatch srun; do
+    command -v "$program" >/dev/null || missing+=("$program")
+  done
   if [[ $EUID -ne 0 ]]; then
     echo "Slurm's daemons need root"
-    return
+  elif [[ ${#missing[@]} -gt 0 ]]; then
+    echo "not installed: ${missing[*]} (Debian: slurm-wlm, munge)"
   fi
-  local program
-  for program in munged slurmctld slurmd sbatch srun; do
-    command -v "$program" >/dev/null || echo "$program is not installed (Debian: slurm-wlm, munge)"
-  done
 }
 
 # start_slurm FOLDER CPUS: fails when a daemon does not start; the logs are in FOLDER.
@@ -90,11 +91,13 @@ END
   echo "CgroupPlugin=cgroup/v1" >"$slurm_folder/cgroup.conf"
 }
 
-# End of all jobs and daemons; whatever state they are in.
+# End of all jobs and daemons, whatever state they are in.
 stop_slurm() {
-  scancel --signal=KILL --full --state=RUNNING 2>/dev/null
   scancel --state=PENDING 2>/dev/null
+  scancel --signal=KILL --full --state=RUNNING 2>/dev/null
+  wait_for_slurm 20 has_no_jobs
   local daemon
   for daemon in "${slurm_daemons[@]}"; do kill "$daemon" 2>/dev/null; done
   wait "${slurm_daemons[@]}" 2>/dev/null
 }
+has_no_jobs() { [[ -z $(squeue --noheader 2>/dev/null) ]]; }

@@ -2,13 +2,13 @@
 # The batch scripts of scripts/slurm on a real Slurm: a job that is signalled, preempted, or loses a rank in the middle
 # of its training ends with the model of one that was left alone. Starts a cluster of this machine and ends it.
 set -uo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../.." || exit
 source tests/cluster/training.sh
 source tests/cluster/slurm_cluster.sh
 
 missing=$(missing_for_slurm)
 [[ -z $missing ]] || skip "$missing"
-enter_own_processes "$0"
+enter_own_processes "tests/cluster/${0##*/}"
 tear_down() { stop_slurm; }
 set_up_training
 node_cpus=4

@@ -1,6 +1,7 @@
 # A small training for the tests of this folder, which source this file. They run from the project's folder in a process
 # namespace of their own where that is allowed, so that nothing they started outlives them.
 
+PATH=$PATH:/usr/sbin:/sbin # of the daemons, of ip
 skipped=77 # ctest: SKIP_RETURN_CODE
 
 skip() {

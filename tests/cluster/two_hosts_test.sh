@@ -2,13 +2,13 @@
 # Training on two hosts over TCP, with a shared folder: the same model as on one host; when a host is lost the run ends
 # with the reason and the next start continues. The hosts are network namespaces.
 set -uo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../.." || exit
 source tests/cluster/training.sh
 source tests/cluster/two_hosts.sh
 
 missing=$(missing_for_hosts)
 [[ -z $missing ]] || skip "$missing"
-enter_own_processes --mount --net "$0"
+enter_own_processes --mount --net "tests/cluster/${0##*/}"
 set_up_training
 make_hosts "$work/hosts" || skip "no network namespaces or veth links here (see above)"
 on_host alpha mpirun --version | head -1
