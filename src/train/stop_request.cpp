@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <system_error>
-#include <utility>
 
 #include "skrull/core/error.h"
 
@@ -49,8 +48,8 @@ void install_stop_handlers() {
   for (const int signal : stop_signals) ::sigaction(signal, &action, nullptr);
 }
 
-StopRequest::StopRequest(ControlChannel& control, std::filesystem::path output_dir)
-    : control_(control), file_(std::move(output_dir) / stop_file_name) {}
+StopRequest::StopRequest(ControlChannel& control, const std::filesystem::path& output_dir)
+    : control_(control), file_(output_dir / stop_file_name) {}
 
 bool StopRequest::wanted_here() {
   if (received_signal != 0 || file_seen_) return true;

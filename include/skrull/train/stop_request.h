@@ -20,7 +20,7 @@ void install_stop_handlers();
 class StopRequest {
  public:
   /// `control` must outlive this.
-  StopRequest(ControlChannel& control, std::filesystem::path output_dir);
+  StopRequest(ControlChannel& control, const std::filesystem::path& output_dir);
 
   /// This rank was signalled, or (on rank 0, which looks ten times a second) the file is there. Not collective.
   bool wanted_here();
