@@ -25,6 +25,7 @@ make_hosts() {
     ip -n "$host" link set lo up && ip -n "$host" link set cable up || return
     ip -n "$host" address add "$(awk -v host=$host '$2 == host { print $1 }' "$hosts_folder/hosts")/24" dev cable || return
   done
+  plug_cable
   write_launch_agent
 }
 
@@ -54,4 +55,11 @@ crash_host() { kill -KILL $(ip netns pids "$1"); }
 
 # Without the cable hosts hear nothing of each other, not even that connections end.
 unplug_cable() { ip -n alpha link set cable down; }
-plug_cable() { ip -n alpha link set cable up; }
+plug_cable() {
+  ip -n alpha link set cable up
+  local host
+  for host in alpha beta; do # the kernel takes up to a second, and remembers that the other one did not answer
+    until [[ $(ip -n "$host" link show cable) == *" state UP "* ]]; do sleep 0.1; done
+    ip -n "$host" neighbour flush dev cable
+  done
+}
