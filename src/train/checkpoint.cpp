@@ -143,11 +143,13 @@ std::string wrong_size_of(const fs::path& folder, const FileRecord& record) {
   return fmt::format("{}: it has {} bytes, {} were written", file.string(), bytes, record.bytes());
 }
 
-std::string damage_of(const fs::path& folder, const FileRecord& record) {
+std::string damage_of(const fs::path& folder, const FileRecord& record, const std::function<void()>& between) {
   const std::string wrong_size = wrong_size_of(folder, record);
   if (!wrong_size.empty()) return wrong_size;
   try {
-    read_pieces(folder / record.name, record.pieces);
+    read_pieces(folder / record.name, record.pieces, [&](std::int64_t /*offset*/, std::span<const char> /*bytes*/) {
+      if (between) between();
+    });
   } catch (const InvalidInput& error) {
     return error.what();
   }

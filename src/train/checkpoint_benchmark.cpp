@@ -251,7 +251,8 @@ void Bench::save() {
 
 void Bench::load() {
   ControlChannel& control = rank_.control();
-  ResumeSearch search(config_, run_folder_, control);
+  StopRequest stop(control, config_.output_dir);
+  ResumeSearch search(config_, run_folder_, control, stop);
   const Resume found = search.next();
   require(found.point.has_value(), "the checkpoint that was saved is not found");
   const bool is_sound = search.accept([&] {

@@ -130,7 +130,7 @@ bool holds_state(const FileRecord& record) {
 }
 
 void read_owned_state(const fs::path& folder, const Manifest& manifest, int rank, int ranks,
-                      TrainableParameters& parameters, Device& device) {
+                      TrainableParameters& parameters, Device& device, const std::function<void()>& between) {
   const OptimizerShards shards(folder);
   const SafetensorsReader model(folder);
   const FileUses uses = plan_uses(shards, model, parameters);
@@ -145,8 +145,10 @@ void read_owned_state(const fs::path& folder, const Manifest& manifest, int rank
       if (claimed ? overlaps(use.wanted, piece) : unclaimed++ % ranks == rank) mine.push_back(piece);
     }
     if (mine.empty()) continue;
-    read_pieces(folder / record.name, mine,
-                [&](std::int64_t offset, std::span<const char> bytes) { place(use.wanted, offset, bytes, device); });
+    read_pieces(folder / record.name, mine, [&](std::int64_t offset, std::span<const char> bytes) {
+      if (between) between();
+      place(use.wanted, offset, bytes, device);
+    });
   }
 }
 

@@ -80,7 +80,7 @@ struct CheckedCheckpoint {
 };
 
 /// The ranks share out the files.
-CheckedCheckpoint check_small_files(const fs::path& folder, ControlChannel& control) {
+CheckedCheckpoint check_small_files(const fs::path& folder, ControlChannel& control, StopRequest& stop) {
   CheckedCheckpoint result;
   try {
     result.manifest = read_manifest(folder);
@@ -92,6 +92,7 @@ CheckedCheckpoint check_small_files(const fs::path& folder, ControlChannel& cont
     const bool is_mine = static_cast<int>(i % static_cast<std::size_t>(control.size())) == control.rank();
     if (is_mine) result.problem = holds_state(record) ? wrong_size_of(folder, record) : damage_of(folder, record);
   }
+  stop.throw_if_asked();
   result.problem = first_of(control.gather(result.problem));
   return result;
 }
@@ -103,8 +104,9 @@ bool lies_in(const fs::path& folder, const fs::path& parent) {
 
 }  // namespace
 
-ResumeSearch::ResumeSearch(const TrainConfig& config, const RunFolder& folder, ControlChannel& control)
-    : config_(config), folder_(folder), control_(control) {
+ResumeSearch::ResumeSearch(const TrainConfig& config, const RunFolder& folder, ControlChannel& control,
+                           StopRequest& stop)
+    : config_(config), folder_(folder), control_(control), stop_(stop) {
   if (config.resume_from_checkpoint.empty()) return;
   finished_ = finished_run(config, folder, control);
   candidates_ = candidates(config, folder, control);
@@ -124,7 +126,7 @@ Resume ResumeSearch::next() {
 
 /// Why training can't continue from it; "" when `resume` was set to it.
 std::string ResumeSearch::problem_of(const std::string& candidate, Resume& resume) {
-  CheckedCheckpoint checked = check_small_files(candidate, control_);
+  CheckedCheckpoint checked = check_small_files(candidate, control_, stop_);
   if (!checked.problem.empty()) return checked.problem;
   if (!checked.manifest.resumable) {
     model_alone_ = true;
@@ -152,6 +154,10 @@ void ResumeSearch::require_none_wanted(const Resume& resume) {
       static_cast<int>(ExitCode::invalid_input));
 }
 
+void ResumeSearch::leave_if_asked() const {
+  if (stop_.wanted_here()) throw Stopped("asked to stop");
+}
+
 bool ResumeSearch::accept(const std::function<void()>& load) {
   std::string damage;
   control_.run_together([&] {
@@ -159,8 +165,10 @@ bool ResumeSearch::accept(const std::function<void()>& load) {
       load();
     } catch (const InvalidInput& error) {
       damage = error.what();
+    } catch (const Stopped&) {  // all learn of it below
     }
   });
+  stop_.throw_if_asked();
   damage = first_of(control_.gather(damage));
   if (damage.empty()) return true;
   reject(damage);

@@ -42,6 +42,7 @@ class TrainingRun {
   TrainSummary run();
 
  private:
+  void start_up();
   void plan_steps(std::int64_t tokens_in_memory);
   const TrainerState* saved_state() const;
   void settle_resume();
@@ -98,15 +99,26 @@ TrainingRun::TrainingRun(const TrainConfig& config, const MpiSession& session)
       control_(rank_.control()),
       stop_(control_, config.output_dir) {
   summary_.final_loss = summary_.eval_loss = std::numeric_limits<double>::quiet_NaN();
+  try {
+    start_up();
+  } catch (const Stopped&) {
+    stop_after(0, false);
+  }
+}
+
+void TrainingRun::start_up() {
   control_.run_together([&] {
     if (control_.rank() == 0) folder_.check(config_);
     encoder_ = load_text_encoder(config_);
   });
-  ResumeSearch checkpoints(config_, folder_, control_);
+  stop_.throw_if_asked();
+  ResumeSearch checkpoints(config_, folder_, control_, stop_);
   resume_ = checkpoints.next();
-  stop_if_asked(0);
+  const auto throw_if_asked_to_stop = [this] { stop_.throw_if_asked(); };
   const bool lacks_weights = resume_.point || resume_.finished;
-  control_.run_together([&] { model_state_ = std::make_unique<ModelState>(config_, rank_, true, !lacks_weights); });
+  control_.run_together([&] {
+    model_state_ = std::make_unique<ModelState>(config_, rank_, true, !lacks_weights, throw_if_asked_to_stop);
+  });
   const std::int64_t vocab_size = model_state_->config().vocab_size;
   data_ = load_datasets(config_, encoder_.get(), vocab_size, folder_.cache_folder(), control_, &stop_);
   // The rank with the least memory decides.
@@ -117,7 +129,7 @@ TrainingRun::TrainingRun(const TrainConfig& config, const MpiSession& session)
     if (!resume_.point || continue_at(*resume_.point, checkpoints)) break;
   }
   control_.run_together([&] {
-    if (lacks_weights && !resume_.point) model_state_->load_weights(config_);
+    if (lacks_weights && !resume_.point) model_state_->load_weights(config_, throw_if_asked_to_stop);
     start_planning();
     const TransformerOptions options = transformer_options(config_, loader_options_.bucket_tokens, true);
     model_ = std::make_unique<Transformer>(model_state_->config(), options, rank_.device());
@@ -193,7 +205,7 @@ bool TrainingRun::continue_at(const ResumePoint& point, ResumeSearch& checkpoint
   const TrainerState& state = point.state;
   const bool is_sound = checkpoints.accept([&] {
     read_owned_state(point.folder, point.manifest, control_.rank(), control_.size(), model_state_->parameters(),
-                     rank_.device());
+                     rank_.device(), [&] { checkpoints.leave_if_asked(); });
   });
   if (!is_sound) return false;
   model_state_->parameters().restore(state.updates);

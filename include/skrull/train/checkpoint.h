@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -42,7 +43,9 @@ void write_manifest(const std::filesystem::path& folder, const Manifest& manifes
 Manifest read_manifest(const std::filesystem::path& folder);
 /// What is wrong with the size of a file of a checkpoint: it is missing, shorter or longer; "" when nothing is.
 std::string wrong_size_of(const std::filesystem::path& folder, const FileRecord& record);
-/// The same, and whether its content changed: reads the file.
-std::string damage_of(const std::filesystem::path& folder, const FileRecord& record);
+/// The same, and whether its content changed: reads the file. `between` is called before each step of that; what it
+/// throws ends the work.
+std::string damage_of(const std::filesystem::path& folder, const FileRecord& record,
+                      const std::function<void()>& between = {});
 
 }  // namespace skrull

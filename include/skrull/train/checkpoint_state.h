@@ -70,9 +70,10 @@ class OptimizerShards {
 bool holds_state(const FileRecord& record);
 
 /// Fills owned() of every block with the state in `folder` and checks the content of all files that hold_state() on the
-/// way; what no rank needs, the ranks share out. Each rank reads by itself; restore() is left to the caller. Throws
-/// InvalidInput naming the file that is damaged, or what is missing.
+/// way; what no rank needs, the ranks share out. Each rank reads by itself; restore() is left to the caller. `between`
+/// is called for each step of that; what it throws ends the work. Throws InvalidInput naming the file that is damaged,
+/// or what is missing.
 void read_owned_state(const std::filesystem::path& folder, const Manifest& manifest, int rank, int ranks,
-                      TrainableParameters& parameters, Device& device);
+                      TrainableParameters& parameters, Device& device, const std::function<void()>& between = {});
 
 }  // namespace skrull

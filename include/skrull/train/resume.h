@@ -13,6 +13,7 @@
 #include "skrull/train/checkpoint.h"
 #include "skrull/train/datasets.h"
 #include "skrull/train/run_folder.h"
+#include "skrull/train/stop_request.h"
 #include "skrull/train/trainer_state.h"
 
 namespace skrull {
@@ -38,7 +39,7 @@ struct Resume {
 class ResumeSearch {
  public:
   /// All must outlive this.
-  ResumeSearch(const TrainConfig& config, const RunFolder& folder, ControlChannel& control);
+  ResumeSearch(const TrainConfig& config, const RunFolder& folder, ControlChannel& control, StopRequest& stop);
 
   /// The next one, older than the one before. Throws InvalidInput on all ranks when nothing valid is left and a path
   /// was given, or when there are only checkpoints that hold the model alone.
@@ -46,6 +47,8 @@ class ResumeSearch {
   /// Runs `load` (which uses no collectives) on every rank; what it throws as InvalidInput, on any of them, is why the
   /// checkpoint that next() found last is damaged: false then. Other errors end all ranks.
   bool accept(const std::function<void()>& load);
+  /// For `load` to call often: throws Stopped when this rank is asked to stop.
+  void leave_if_asked() const;
 
  private:
   std::string problem_of(const std::string& candidate, Resume& resume);
@@ -55,6 +58,7 @@ class ResumeSearch {
   const TrainConfig& config_;
   const RunFolder& folder_;
   ControlChannel& control_;
+  StopRequest& stop_;
   std::optional<TrainerState> finished_;
   std::vector<std::string> candidates_;
   std::size_t next_ = 0;
