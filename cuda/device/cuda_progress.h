@@ -21,13 +21,14 @@ class CudaWatcher {
 
 class CudaProgress {
  public:
-  /// A host task threw: every wait for any of the device's streams rethrows it, and later tasks are dropped. Any thread.
+  /// A host task threw: every wait for any of the device's streams rethrows it, and later tasks are dropped. Any
+  /// thread.
   void fail(std::exception_ptr error);
   bool failed() const { return failed_; }
   void rethrow() const;
 
-  /// Waits until `query` (cudaEventQuery(), cudaStreamQuery()) says cudaSuccess. Throws on its errors, rethrows those of
-  /// tasks and of watchers.
+  /// Waits until `query` (cudaEventQuery(), cudaStreamQuery()) says cudaSuccess. Throws on its errors, rethrows those
+  /// of tasks and of watchers.
   void wait(const std::function<cudaError_t()>& query, const char* what);
 
   /// A watcher must be removed before it goes. Same thread as wait().

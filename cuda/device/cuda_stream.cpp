@@ -88,10 +88,10 @@ void CudaStream::enqueue(std::function<void()> task) {
   static_cast<void>(queued.release());  // run_host_task() takes it over
 }
 
-cudaStream_t cuda_stream(Stream& stream) {
+CudaStream& as_cuda_stream(Stream& stream) {
   auto* on_device = dynamic_cast<CudaStream*>(&stream);
   require(on_device != nullptr, "work for a CUDA device was given a stream of another device");
-  return on_device->handle();
+  return *on_device;
 }
 
 }  // namespace skrull

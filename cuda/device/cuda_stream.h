@@ -21,8 +21,8 @@ struct CudaStreamContext {
 CudaStreamContext make_cuda_stream_context();
 
 /// A stream of a CUDA device. One thread queues. Host tasks (enqueue()) run on the driver's thread, one at a time for
-/// all streams of the process, and must not call CUDA; when one throws, every wait for any stream of the device rethrows
-/// it.
+/// all streams of the process, and must not call CUDA; when one throws, every wait for any stream of the device
+/// rethrows it.
 class CudaStream : public Stream {
  public:
   /// `priority` as cudaStreamCreateWithPriority() takes it: lower numbers go first.
@@ -50,7 +50,10 @@ class CudaStream : public Stream {
   double moment_recorded_ = 0.0;        ///< on the host's clock
 };
 
-/// The CUDA stream behind `stream`, which must be one of a CUDA device's.
-cudaStream_t cuda_stream(Stream& stream);
+/// `stream`, which must be one of a CUDA device's.
+CudaStream& as_cuda_stream(Stream& stream);
+inline cudaStream_t cuda_stream(Stream& stream) {
+  return as_cuda_stream(stream).handle();
+}
 
 }  // namespace skrull
