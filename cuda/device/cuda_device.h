@@ -48,6 +48,7 @@ class CudaDevice final : public Device {
 
  private:
   double measure_peak(DType dtype);
+  void fill_with_noise(TensorView vector);
 
   CudaGpu gpu_;
   int ranks_here_ = 1;
