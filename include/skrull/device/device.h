@@ -76,7 +76,7 @@ class Device {
   const MemoryLedger& memory() const { return memory_; }
 
   /// Host memory -> device. `host` holds target.elements() elements, contiguous; it may be reused when `stream` has
-  /// passed.
+  /// passed, and at once where that is the compute stream.
   virtual void copy_to_device(Stream& stream, TensorView target, const void* host) = 0;
   /// Device -> host memory. The values are there once `stream` was synchronised.
   virtual void copy_to_host(Stream& stream, void* host, ConstTensorView source) = 0;
