@@ -1,6 +1,7 @@
 # Decides SKRULL_WITH_CUDA from SKRULL_CUDA (AUTO, ON, OFF) and what is installed, and switches CMake's CUDA language on.
 set(SKRULL_CUDA_ARCHITECTURES "80;90a;100" CACHE STRING
   "GPUs to compile for, as CMAKE_CUDA_ARCHITECTURES takes them: 80 = A100, 90a = H100 and H200, 100 = B200")
+option(SKRULL_CUDA_REPORT "Have the compiler say what every kernel uses (registers, shared memory, spills)" OFF)
 
 set(SKRULL_WITH_CUDA OFF)
 if(NOT SKRULL_CUDA MATCHES "^(AUTO|ON|OFF)$")

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 
 #include "device/cuda_stream.h"
 #include "device/pinned_memory.h"
@@ -13,7 +14,8 @@
 
 namespace skrull {
 
-/// A ring of pieces of pinned memory that data passes through. One thread calls.
+/// A ring of pieces of pinned memory that data passes through: a piece is used again when all that was in it has left,
+/// so the host may be as far ahead of the device as the ring is long. One thread calls.
 class CopyStaging {
  public:
   explicit CopyStaging(std::int64_t piece_bytes = std::int64_t{4} << 20) : piece_bytes_(piece_bytes) {}
@@ -26,15 +28,18 @@ class CopyStaging {
  private:
   struct Piece {
     PinnedMemory memory;
-    Event free;  ///< what was in it has left
+    std::int64_t used = 0;
+    std::map<CudaStream*, Event> last_copies;  ///< of what is in it
   };
 
-  /// The next piece, once it is free.
-  Piece& next();
+  /// Room for `bytes`, at most a piece, in the piece that is current afterwards.
+  char* reserve(std::int64_t bytes);
+  /// A copy from or to the room reserved last was queued.
+  void queued(CudaStream& stream) { ring_[current_].last_copies[&stream] = stream.record(); }
 
   std::int64_t piece_bytes_;
   std::array<Piece, 4> ring_;
-  std::size_t next_ = 0;
+  std::size_t current_ = 0;
 };
 
 }  // namespace skrull
