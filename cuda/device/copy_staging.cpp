@@ -63,13 +63,33 @@ char* CopyStaging::reserve(std::int64_t bytes) {
   return room;
 }
 
-void CopyStaging::to_device(CudaStream& stream, TensorView target, const void* host) {
+void copy_from_pinned(CudaStream& stream, TensorView target, const void* host) {
+  const ByteMatrix matrix = bytes_of(target);
+  if (target.empty()) return;
+  copy_block(static_cast<char*>(target.data()), matrix.stride, static_cast<const char*>(host), matrix.width,
+             matrix.rows, matrix.width, cudaMemcpyHostToDevice, stream.handle());
+}
+
+void copy_to_pinned(CudaStream& stream, void* host, ConstTensorView source) {
+  const ByteMatrix matrix = bytes_of(source);
+  if (source.empty()) return;
+  copy_block(static_cast<char*>(host), matrix.width, static_cast<const char*>(source.data()), matrix.stride,
+             matrix.rows, matrix.width, cudaMemcpyDeviceToHost, stream.handle());
+}
+
+void CopyStaging::to_device(CudaStream& stream, TensorView target, const void* host, HostRead read) {
   const ByteMatrix matrix = bytes_of(target);
   auto* to = static_cast<char*>(target.data());
   const auto* from = static_cast<const char*>(host);
   for_blocks(matrix, piece_bytes_, [&](std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
     char* staged = reserve(rows * columns);
-    std::memcpy(staged, from + row * matrix.width + column, static_cast<std::size_t>(rows * columns));
+    const auto fill = [staged, source = from + row * matrix.width + column,
+                       bytes = static_cast<std::size_t>(rows * columns)] { std::memcpy(staged, source, bytes); };
+    if (read == HostRead::at_once) {
+      fill();
+    } else {
+      stream.enqueue(fill);
+    }
     copy_block(to + row * matrix.stride + column, matrix.stride, staged, columns, rows, columns, cudaMemcpyHostToDevice,
                stream.handle());
     queued(stream);

@@ -1,6 +1,6 @@
 #pragma once
-// Copies between device memory and any host memory, which neither keep the host waiting nor read the caller's memory
-// after the call.
+// Copies between device memory and host memory, queued on a stream. Pinned memory is copied from and to by the device
+// itself; other memory by way of pinned memory, so that the host does not wait.
 
 #include <cuda_runtime_api.h>
 
@@ -14,14 +14,23 @@
 
 namespace skrull {
 
+/// `host` is pinned.
+void copy_from_pinned(CudaStream& stream, TensorView target, const void* host);
+void copy_to_pinned(CudaStream& stream, void* host, ConstTensorView source);
+
+/// When the host memory of a copy to the device is read.
+enum class HostRead {
+  at_once,  ///< before the call returns
+  in_order  ///< by a host task of the stream
+};
+
 /// A ring of pieces of pinned memory that data passes through: a piece is used again when all that was in it has left,
 /// so the host may be as far ahead of the device as the ring is long. One thread calls.
 class CopyStaging {
  public:
   explicit CopyStaging(std::int64_t piece_bytes = std::int64_t{4} << 20) : piece_bytes_(piece_bytes) {}
 
-  /// `host` holds target.elements() elements; it is read before this returns.
-  void to_device(CudaStream& stream, TensorView target, const void* host);
+  void to_device(CudaStream& stream, TensorView target, const void* host, HostRead read);
   /// `host` is written by a host task of the stream.
   void to_host(CudaStream& stream, void* host, ConstTensorView source);
 

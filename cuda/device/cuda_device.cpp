@@ -1,7 +1,10 @@
 #include "device/cuda_device.h"
 
 #include <algorithm>
+#include <cstring>
+#include <iterator>
 #include <limits>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -47,11 +50,31 @@ std::string CudaDevice::description() const {
 }
 
 void CudaDevice::copy_to_device(Stream& stream, TensorView target, const void* host) {
-  staging_.to_device(as_cuda_stream(stream), target, host);
+  CudaStream& queue = as_cuda_stream(stream);
+  if (&queue == compute_stream_.get()) {
+    staging_.to_device(queue, target, host, HostRead::at_once);
+  } else if (is_pinned(host)) {
+    copy_from_pinned(queue, target, host);
+  } else {
+    staging_.to_device(queue, target, host, HostRead::in_order);
+  }
 }
 
 void CudaDevice::copy_to_host(Stream& stream, void* host, ConstTensorView source) {
-  staging_.to_host(as_cuda_stream(stream), host, source);
+  CudaStream& queue = as_cuda_stream(stream);
+  if (is_pinned(host)) {
+    copy_to_pinned(queue, host, source);
+  } else {
+    staging_.to_host(queue, host, source);
+  }
+}
+
+bool CudaDevice::is_pinned(const void* host) const {
+  const auto* address = static_cast<const char*>(host);
+  const auto behind = host_memory_pieces_.upper_bound(address);
+  if (behind == host_memory_pieces_.begin()) return false;
+  const PinnedMemory& piece = std::prev(behind)->second;
+  return piece.pinned() && address < piece.data() + piece.bytes();
 }
 
 void* CudaDevice::allocate_raw(std::int64_t bytes) {
@@ -76,6 +99,22 @@ void CudaDevice::free_raw(void* data, std::int64_t /*bytes*/) noexcept {
     return;
   }
   static_cast<void>(cudaFreeAsync(data, compute_stream_->handle()));
+}
+
+void* CudaDevice::allocate_on_host_raw(std::int64_t bytes) {
+  try {
+    PinnedMemory piece(bytes);
+    char* data = piece.data();
+    std::memset(data, 0, static_cast<std::size_t>(bytes));
+    host_memory_pieces_.emplace(data, std::move(piece));
+    return data;
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+void CudaDevice::free_on_host_raw(void* data, std::int64_t /*bytes*/) noexcept {
+  host_memory_pieces_.erase(static_cast<const char*>(data));  // CUDA waits for copies
 }
 
 std::int64_t CudaDevice::free_bytes() const {

@@ -39,6 +39,7 @@ TrainableParametersOptions state_options(const TrainConfig& config, bool trainin
   options.compute_dtype = config.compute_dtype;
   options.training = training;
   options.zero_stage = static_cast<int>(config.zero_stage);
+  options.optimizer_on_host = config.offload_optimizer == OptimizerOffload::cpu;
   if (config.reduce_gradients == GradientReductionChoice::step) options.reduction = GradientReduction::once;
   return options;
 }
