@@ -88,6 +88,7 @@ class Executor {
   std::chrono::steady_clock::time_point last_queued_;
   std::string error_;
   std::uint64_t random_state_ = 0;
+  std::uint64_t seeded_by_ = 0;
   std::size_t refused_ = 0;  ///< steps in a row that could not be done yet
   Stream* burst_ = nullptr;  ///< is carried on with, for so many steps
   std::uint64_t burst_steps_ = 0;
