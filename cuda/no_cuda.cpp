@@ -5,14 +5,12 @@
 
 namespace skrull {
 
-std::unique_ptr<Device> make_cuda_device(int /*local_rank*/) {
-  throw InvalidInput(
-      "this build has no CUDA device: it was configured without a CUDA toolkit or with SKRULL_CUDA=OFF. "
-      "Use device=cpu, or build again with SKRULL_CUDA=ON.");
+std::string cuda_problem() {
+  return "this build has no CUDA device: it was configured without a CUDA toolkit or with SKRULL_CUDA=OFF";
 }
 
-bool cuda_available() {
-  return false;
+std::unique_ptr<Device> make_cuda_device(int /*local_rank*/) {
+  throw_invalid_input("{}. Use device=cpu, or build again with SKRULL_CUDA=ON.", cuda_problem());
 }
 
 }  // namespace skrull

@@ -107,7 +107,10 @@ std::unique_ptr<Device> make_cpu_device(int threads = 0, TimeSource time = TimeS
 
 /// The CUDA device of this local rank; throws InvalidInput with the reason when this build or machine has none.
 std::unique_ptr<Device> make_cuda_device(int local_rank);
-/// True when make_cuda_device() would find a usable GPU.
-bool cuda_available();
+/// Why make_cuda_device() would find no usable GPU, for people; empty when it would. Starts nothing on a GPU.
+std::string cuda_problem();
+inline bool cuda_available() {
+  return cuda_problem().empty();
+}
 
 }  // namespace skrull
