@@ -48,24 +48,51 @@ void copy_block(char* target, std::int64_t target_stride, const char* source, st
 
 }  // namespace
 
-CopyStaging::Piece& CopyStaging::next() {
-  Piece& piece = ring_[next_];
-  next_ = (next_ + 1) % ring_.size();
+char* CopyStaging::reserve(std::int64_t bytes) {
+  constexpr std::int64_t alignment = 256;
+  if (ring_[current_].used + bytes > piece_bytes_) {
+    current_ = (current_ + 1) % ring_.size();
+    for (const auto& [stream, copy] : ring_[current_].last_copies) copy.synchronize();
+    ring_[current_].last_copies.clear();
+    ring_[current_].used = 0;
+  }
+  Piece& piece = ring_[current_];
   if (piece.memory.bytes() == 0) piece.memory = PinnedMemory(piece_bytes_);
-  piece.free.synchronize();
-  return piece;
+  char* room = piece.memory.data() + piece.used;
+  piece.used += (bytes + alignment - 1) / alignment * alignment;
+  return room;
 }
 
-void CopyStaging::to_device(CudaStream& stream, TensorView target, const void* host) {
+void copy_from_pinned(CudaStream& stream, TensorView target, const void* host) {
+  const ByteMatrix matrix = bytes_of(target);
+  if (target.empty()) return;
+  copy_block(static_cast<char*>(target.data()), matrix.stride, static_cast<const char*>(host), matrix.width,
+             matrix.rows, matrix.width, cudaMemcpyHostToDevice, stream.handle());
+}
+
+void copy_to_pinned(CudaStream& stream, void* host, ConstTensorView source) {
+  const ByteMatrix matrix = bytes_of(source);
+  if (source.empty()) return;
+  copy_block(static_cast<char*>(host), matrix.width, static_cast<const char*>(source.data()), matrix.stride,
+             matrix.rows, matrix.width, cudaMemcpyDeviceToHost, stream.handle());
+}
+
+void CopyStaging::to_device(CudaStream& stream, TensorView target, const void* host, HostRead read) {
   const ByteMatrix matrix = bytes_of(target);
   auto* to = static_cast<char*>(target.data());
   const auto* from = static_cast<const char*>(host);
   for_blocks(matrix, piece_bytes_, [&](std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
-    Piece& piece = next();
-    std::memcpy(piece.memory.data(), from + row * matrix.width + column, static_cast<std::size_t>(rows * columns));
-    copy_block(to + row * matrix.stride + column, matrix.stride, piece.memory.data(), columns, rows, columns,
-               cudaMemcpyHostToDevice, stream.handle());
-    piece.free = stream.record();
+    char* staged = reserve(rows * columns);
+    const auto fill = [staged, source = from + row * matrix.width + column,
+                       bytes = static_cast<std::size_t>(rows * columns)] { std::memcpy(staged, source, bytes); };
+    if (read == HostRead::at_once) {
+      fill();
+    } else {
+      stream.enqueue(fill);
+    }
+    copy_block(to + row * matrix.stride + column, matrix.stride, staged, columns, rows, columns, cudaMemcpyHostToDevice,
+               stream.handle());
+    queued(stream);
   });
 }
 
@@ -74,12 +101,12 @@ void CopyStaging::to_host(CudaStream& stream, void* host, ConstTensorView source
   auto* to = static_cast<char*>(host);
   const auto* from = static_cast<const char*>(source.data());
   for_blocks(matrix, piece_bytes_, [&](std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
-    Piece& piece = next();
-    copy_block(piece.memory.data(), columns, from + row * matrix.stride + column, matrix.stride, rows, columns,
+    char* staged = reserve(rows * columns);
+    copy_block(staged, columns, from + row * matrix.stride + column, matrix.stride, rows, columns,
                cudaMemcpyDeviceToHost, stream.handle());
-    stream.enqueue([target = to + row * matrix.width + column, staged = piece.memory.data(),
+    stream.enqueue([target = to + row * matrix.width + column, staged,
                     bytes = static_cast<std::size_t>(rows * columns)] { std::memcpy(target, staged, bytes); });
-    piece.free = stream.record();
+    queued(stream);
   });
 }
 

@@ -45,9 +45,14 @@ class CudaDevice final : public Device {
  protected:
   void* allocate_raw(std::int64_t bytes) override;
   void free_raw(void* data, std::int64_t bytes) noexcept override;
+  void* allocate_on_host_raw(std::int64_t bytes) override;
+  void free_on_host_raw(void* data, std::int64_t bytes) noexcept override;
 
  private:
+  /// Whether `host` lies in memory of allocate_on_host() that the GPU reaches by itself.
+  bool is_pinned(const void* host) const;
   double measure_peak(DType dtype);
+  void fill_with_noise(TensorView vector);
 
   CudaGpu gpu_;
   int ranks_here_ = 1;
@@ -56,6 +61,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<CudaStream> communication_stream_;
   cudaMemPool_t pool_ = nullptr;  ///< the driver's
   CopyStaging staging_;
+  std::map<const char*, PinnedMemory> host_memory_pieces_;  ///< by address
   std::optional<DeviceScratch> scratch_;
   std::unique_ptr<Ops> ops_;
   std::map<DType, double> peak_flops_;

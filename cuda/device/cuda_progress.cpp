@@ -28,10 +28,20 @@ void CudaProgress::wait(const std::function<cudaError_t()>& query, const char* w
     rethrow();
     backoff.pause();
     if (backoff.idle_seconds() < next_look) continue;
-    for (CudaWatcher* watcher : watchers_) watcher->look();
+    look();
     next_look = backoff.idle_seconds() + seconds_between_looks;
   }
   rethrow();
+}
+
+void CudaProgress::look() {
+  if (std::this_thread::get_id() != owner_) return;
+  try {
+    for (CudaWatcher* watcher : watchers_) watcher->look();
+  } catch (...) {
+    fail(std::current_exception());  // other threads wait for the device too
+    throw;
+  }
 }
 
 void CudaProgress::remove(CudaWatcher& watcher) {

@@ -7,15 +7,16 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 namespace skrull {
 
-/// Looks after work that may never end, while the host waits for it.
+/// Looks after work that may never end, while the device's thread waits for it.
 class CudaWatcher {
  public:
   virtual ~CudaWatcher() = default;
-  /// Called several times a second by the thread that waits. Throws what is wrong.
+  /// Called several times a second. Throws what is wrong.
   virtual void look() = 0;
 };
 
@@ -31,15 +32,18 @@ class CudaProgress {
   /// of tasks and of watchers.
   void wait(const std::function<cudaError_t()>& query, const char* what);
 
-  /// A watcher must be removed before it goes. Same thread as wait().
+  /// A watcher must be removed before it goes. By the thread that made this.
   void add(CudaWatcher& watcher) { watchers_.push_back(&watcher); }
   void remove(CudaWatcher& watcher);
 
  private:
+  void look();
+
   mutable std::mutex mutex_;
   std::atomic<bool> failed_{false};
   std::exception_ptr error_;
   std::vector<CudaWatcher*> watchers_;
+  std::thread::id owner_ = std::this_thread::get_id();
 };
 
 /// True when `code` is cudaSuccess, false when it is cudaErrorNotReady; throws RunFailure otherwise.

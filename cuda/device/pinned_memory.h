@@ -5,7 +5,8 @@
 namespace skrull {
 
 /// Host memory that a GPU copies from and to by itself; plain memory where CUDA refuses (no GPU, a limit on locked
-/// pages): copies are then slower and keep the host waiting, and do the same. Move-only.
+/// pages): copies are then slower and may keep the host waiting. Throws std::bad_alloc where the host has no more.
+/// Move-only.
 class PinnedMemory {
  public:
   PinnedMemory() = default;
@@ -16,6 +17,7 @@ class PinnedMemory {
 
   char* data() const { return data_; }
   std::int64_t bytes() const { return bytes_; }
+  bool pinned() const { return pinned_; }
 
  private:
   void free() noexcept;

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "simt/simt.h"
-#include "simt/stand_in/stream_queue.h"
+#include "simt/stand_in/executor.h"
 
 namespace skrull::simt {
 

@@ -65,14 +65,16 @@ TEST_CASE("every ZeRO stage: the same rows of metrics and the same model over 20
   std::vector<int> degrees = {1};
   if (ranks % 2 == 0) degrees.push_back(2);
   for (const int context_parallel : degrees) {
-    for (int stage = 0; stage <= 3; ++stage) {
-      const std::string output = fmt::format("cp{}-stage{}", context_parallel, stage);
-      fixture.train(output, test::joined(options, {fmt::format("zero_stage={}", stage),
-                                                   fmt::format("context_parallel_size={}", context_parallel),
-                                                   "bucket_tokens=45"}));
+    for (const auto& [stage, offload] :
+         {std::pair{0, "none"}, {1, "none"}, {2, "none"}, {3, "none"}, {2, "cpu"}, {3, "cpu"}}) {
+      const std::string output = fmt::format("cp{}-stage{}-offload-{}", context_parallel, stage, offload);
+      fixture.train(
+          output,
+          test::joined(options, {fmt::format("zero_stage={}", stage), fmt::format("offload_optimizer={}", offload),
+                                 fmt::format("context_parallel_size={}", context_parallel), "bucket_tokens=45"}));
       if (!fixture.is_root()) continue;
       INFO(output << " on " << ranks << " ranks");
-      const std::string first = fmt::format("cp{}-stage0", context_parallel);
+      const std::string first = fmt::format("cp{}-stage0-offload-none", context_parallel);
       CHECK(read_file(fixture / output / "model.safetensors") == read_file(fixture / first / "model.safetensors"));
       CHECK(test::read_metrics(fixture / output).without_measurements() ==
             test::read_metrics(fixture / first).without_measurements());
@@ -80,7 +82,8 @@ TEST_CASE("every ZeRO stage: the same rows of metrics and the same model over 20
   }
 }
 
-TEST_CASE("bfloat16 and the other recompute modes: the same bits in every stage", "[zero]") {
+TEST_CASE("bfloat16 and the other recompute modes: the same bits in every stage, and with the optimizer on the host",
+          "[zero]") {
   SharedFixture fixture;
   const auto rows = fixture / "rows.jsonl";
   if (fixture.is_root()) fixture.own().write("rows.jsonl", test::random_rows(8, 12, 40, 97));
@@ -88,7 +91,7 @@ TEST_CASE("bfloat16 and the other recompute modes: the same bits in every stage"
       "dataset=" + rows.string(), "learning_rate=0.002", "lr_scheduler_type=constant", "max_steps=3",
       "logging_steps=100",        "global_batch_size=6", "bucket_tokens=60",           "compute_dtype=bfloat16"};
   fixture.train("expected", test::joined(options, {"zero_stage=0"}));
-  for (const char* more : {"zero_stage=1", "zero_stage=2", "zero_stage=3"}) {
+  for (const char* more : {"zero_stage=1", "zero_stage=2", "zero_stage=3", "offload_optimizer=cpu"}) {
     for (const char* recompute : {"none", "full"}) {
       const std::string output = std::string(more) + recompute;
       fixture.train(output, test::joined(options, {more, std::string("gradient_checkpointing=") + recompute}));
