@@ -21,6 +21,7 @@
 //   cp_async_commit(), cp_async_wait<n>() closes a group; waits until at most n groups of this thread are open. A
 //   thread
 //                                         waits for all it copied before it ends.
+//   fast_exp2(x)                          2^x within 2 ulp; what is below 2^-126 is 0
 //
 // Rules that the host checks beyond CUDA's: no thread ends while others still come to __syncthreads(); every thread of
 // a block meets the same __syncthreads(); all lanes of a mask meet the same call.

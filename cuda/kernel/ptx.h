@@ -52,4 +52,10 @@ __device__ inline void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(allowed) : "memory");
 }
 
+__device__ inline float fast_exp2(float x) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0,%1;" : "=f"(power) : "f"(x));
+  return power;
+}
+
 }  // namespace skrull

@@ -4,9 +4,11 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <source_location>
 #include <tuple>
 #include <utility>
@@ -80,6 +82,11 @@ void cp_async_wait() {
       }
     }
   }
+}
+
+inline float fast_exp2(float x) {
+  const float power = std::exp2(x);
+  return power < std::numeric_limits<float>::min() ? 0 : power;
 }
 
 template <class... Parameters, class... Arguments>

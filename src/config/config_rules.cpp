@@ -86,6 +86,11 @@ std::string sums_once_a_step_are_kept_whole(const TrainConfig& config) {
       config.zero_stage);
 }
 
+std::string processor_time_is_of_one_thread(const TrainConfig& config) {
+  if (config.offload_optimizer == OptimizerOffload::none || !config.emulated_network.enabled()) return "";
+  return "an emulated network counts the time of one thread, and cpu updates on others; choose none";
+}
+
 std::string output_is_not_the_input(const TrainConfig& config) {
   if (config.output_dir.empty()) return "";
   const auto output = config.output_dir.lexically_normal();
@@ -111,6 +116,7 @@ const std::vector<ConfigRule>& config_rules() {
       {{"min_lr_ratio", "lr_scheduler_type"}, minimum_has_a_schedule},
       {{"lr_decay_ratio", "lr_scheduler_type"}, decay_has_a_schedule},
       {{"reduce_gradients", "zero_stage"}, sums_once_a_step_are_kept_whole},
+      {{"offload_optimizer", "emulated_network.bytes_per_s"}, processor_time_is_of_one_thread},
       {{"output_dir", "model_name_or_path", "tokenizer_name_or_path"}, output_is_not_the_input},
   };
   return rules;

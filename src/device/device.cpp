@@ -9,27 +9,34 @@
 
 namespace skrull {
 
-Buffer::Buffer(Device& device, void* data, std::int64_t bytes, std::string category)
-    : device_(&device), data_(data), bytes_(bytes), category_(std::move(category)) {}
+Buffer::Buffer(Device& device, MemoryPlace place, void* data, std::int64_t bytes, std::string category)
+    : device_(&device), place_(place), data_(data), bytes_(bytes), category_(std::move(category)) {}
 
 Buffer::~Buffer() {
   if (device_ == nullptr || data_ == nullptr) return;
-  device_->memory_.remove(category_, bytes_);
-  device_->free_raw(data_, bytes_);
+  if (place_ == MemoryPlace::host) {
+    device_->host_memory_.remove(category_, bytes_);
+    device_->free_on_host_raw(data_, bytes_);
+  } else {
+    device_->memory_.remove(category_, bytes_);
+    device_->free_raw(data_, bytes_);
+  }
 }
 
 Buffer::Buffer(Buffer&& other) noexcept
     : device_(std::exchange(other.device_, nullptr)),
+      place_(other.place_),
       data_(std::exchange(other.data_, nullptr)),
       bytes_(std::exchange(other.bytes_, 0)),
       category_(std::move(other.category_)) {}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   std::swap(device_, other.device_);
+  std::swap(place_, other.place_);
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
   category_.swap(other.category_);
-  Buffer(std::move(other));  // frees what this buffer held
+  const Buffer held(std::move(other));  // and frees it
   return *this;
 }
 
@@ -68,7 +75,7 @@ std::string memory_table(const MemoryLedger& memory) {
 
 Buffer Device::allocate(std::int64_t bytes, std::string category) {
   require(bytes >= 0, "cannot allocate {} bytes for '{}'", bytes, category);
-  if (bytes == 0) return {*this, nullptr, 0, std::move(category)};
+  if (bytes == 0) return {*this, MemoryPlace::device, nullptr, 0, std::move(category)};
   void* data = allocate_raw(bytes);
   if (data == nullptr) {
     throw_run_failure(
@@ -77,11 +84,24 @@ Buffer Device::allocate(std::int64_t bytes, std::string category) {
         format_bytes(bytes), category, format_bytes(free_bytes()), description(), memory_table(memory_));
   }
   memory_.add(category, bytes);
-  return {*this, data, bytes, std::move(category)};
+  return {*this, MemoryPlace::device, data, bytes, std::move(category)};
 }
 
 Buffer Device::allocate(DType dtype, std::int64_t rows, std::int64_t cols, std::string category) {
   return allocate(checked_multiply(checked_multiply(rows, cols), size_of(dtype)), std::move(category));
+}
+
+Buffer Device::allocate_on_host(DType dtype, std::int64_t rows, std::int64_t cols, std::string category) {
+  const std::int64_t bytes = checked_multiply(checked_multiply(rows, cols), size_of(dtype));
+  void* data = bytes > 0 ? allocate_on_host_raw(bytes) : nullptr;
+  if (data == nullptr && bytes > 0) {
+    throw_run_failure(
+        "out of host memory: {} more were asked for '{}'. Held there now:{}\n"
+        "Use more ranks on other machines, or turn off what keeps training state on the host (offload_optimizer).",
+        format_bytes(bytes), category, memory_table(host_memory_));
+  }
+  if (bytes > 0) host_memory_.add(category, bytes);
+  return {*this, MemoryPlace::host, data, bytes, std::move(category)};
 }
 
 }  // namespace skrull

@@ -13,20 +13,23 @@ void wait_for_parameters(Device& device, const Event& arrival, std::int64_t laye
   device.compute_stream().wait(arrival);
 }
 
-/// Whole on every rank. Where ranks update their own parts only, these are gathered behind the rest of the update.
+/// Whole on every rank. Where ranks update their own parts only, these are gathered behind the rest of the update; or,
+/// where an update takes long, one by one behind the computation with the block before.
 class ResidentParameters final : public ParameterSource {
  public:
-  ResidentParameters(const ParameterTable& table, const Sharding& sharding, const StateMemory& memory, Device& device,
-                     Communicator& communicator)
+  ResidentParameters(const ParameterTable& table, const Sharding& sharding, const StateMemory& memory,
+                     Optimizer& optimizer, Device& device, Communicator& communicator)
       : table_(table),
         in_parts_(sharding.of_optimizer()),
         memory_(memory),
+        optimizer_(optimizer),
         device_(device),
         communicator_(communicator),
         blocks_(static_cast<std::size_t>(table.block_count())) {}
 
   ConstTensorView acquire(int block) override {
-    if (at(block).stale) spread(block);
+    bring(block);
+    if (optimizer_.writes_late() && block + 1 < table_.block_count()) bring(block + 1);
     wait_for_parameters(device_, at(block).arrival, table_.layer_of(block));
     return memory_.resident(block);
   }
@@ -34,11 +37,12 @@ class ResidentParameters final : public ParameterSource {
 
   void begin_step(std::int64_t /*micro_batches*/) override {}
   void updated(int block) override {
-    if (in_parts_) spread(block);
+    at(block).stale = true;
+    if (!optimizer_.writes_late()) bring(block);
   }
   void updated_all() override {}
   void replaced_all() override {
-    for (Block& block : blocks_) block.stale = in_parts_;
+    for (Block& block : blocks_) block.stale = true;
   }
 
  private:
@@ -48,19 +52,27 @@ class ResidentParameters final : public ParameterSource {
   };
   Block& at(int block) { return blocks_.at(static_cast<std::size_t>(block)); }
 
-  void spread(int block) {
+  void bring(int block) {
+    if (!at(block).stale) return;
+    const Event written = optimizer_.written(block);
+    at(block) = {false, in_parts_ ? spread(block, written) : written};
+  }
+
+  /// The whole block is there after the event.
+  Event spread(int block, const Event& written) {
     Stream& communication = device_.communication_stream();
-    communication.wait(device_.compute_stream().record());
+    communication.wait(written);
     const auto span = device_.timeline().scope(SpanKind::communication, communication,
                                                {"gather updated parameters", table_.layer_of(block)});
     communicator_.all_gather(communication, memory_.compute(block), memory_.resident(block),
                              even_counts(table_.block_elements(block), communicator_.size()));
-    at(block) = {false, communication.record()};
+    return communication.record();
   }
 
   const ParameterTable& table_;
   bool in_parts_;
   const StateMemory& memory_;
+  Optimizer& optimizer_;
   Device& device_;
   Communicator& communicator_;
   std::vector<Block> blocks_;
@@ -70,9 +82,11 @@ class ResidentParameters final : public ParameterSource {
 /// computed with. What a slot still holds is not gathered again.
 class GatheredParameters final : public ParameterSource {
  public:
-  GatheredParameters(const ParameterTable& table, const StateMemory& memory, Device& device, Communicator& communicator)
+  GatheredParameters(const ParameterTable& table, const StateMemory& memory, Optimizer& optimizer, Device& device,
+                     Communicator& communicator)
       : table_(table),
         memory_(memory),
+        optimizer_(optimizer),
         device_(device),
         communicator_(communicator),
         walk_(table),
@@ -103,10 +117,7 @@ class GatheredParameters final : public ParameterSource {
     walk_.rewind();
     gather_ahead();
   }
-  void replaced_all() override {
-    occupancy_.clear();
-    written_ = device_.compute_stream().record();
-  }
+  void replaced_all() override { occupancy_.clear(); }
 
  private:
   struct Slot {
@@ -126,7 +137,7 @@ class GatheredParameters final : public ParameterSource {
   void gather(int block) {
     const int slot = occupancy_.take(block);
     Stream& communication = device_.communication_stream();
-    communication.wait(written_);
+    communication.wait(optimizer_.written(block));
     communication.wait(at(slot).last_read);
     const auto span =
         device_.timeline().scope(SpanKind::communication, communication, {"gather parameters", table_.layer_of(block)});
@@ -137,21 +148,23 @@ class GatheredParameters final : public ParameterSource {
 
   const ParameterTable& table_;
   const StateMemory& memory_;
+  Optimizer& optimizer_;
   Device& device_;
   Communicator& communicator_;
   BlockWalk walk_;
   SlotOccupancy occupancy_;
   std::vector<Slot> slots_;
-  Event written_;  // the parts have their present values
 };
 
 }  // namespace
 
 std::unique_ptr<ParameterSource> make_parameter_source(const ParameterTable& table, const Sharding& sharding,
-                                                       const StateMemory& memory, Device& device,
+                                                       const StateMemory& memory, Optimizer& optimizer, Device& device,
                                                        Communicator& communicator) {
-  if (sharding.of_parameters()) return std::make_unique<GatheredParameters>(table, memory, device, communicator);
-  return std::make_unique<ResidentParameters>(table, sharding, memory, device, communicator);
+  if (sharding.of_parameters()) {
+    return std::make_unique<GatheredParameters>(table, memory, optimizer, device, communicator);
+  }
+  return std::make_unique<ResidentParameters>(table, sharding, memory, optimizer, device, communicator);
 }
 
 }  // namespace skrull

@@ -15,7 +15,8 @@
 namespace skrull {
 
 /// Gives a buffer of `elements` x `dtype` under a category of the memory table.
-using AllocateBuffer = std::function<Buffer(const char* category, DType dtype, std::int64_t elements)>;
+using AllocateBuffer =
+    std::function<Buffer(MemoryPlace place, const char* category, DType dtype, std::int64_t elements)>;
 
 /// All views are 1 x n. "The part" of a block is what this rank updates: the whole block under stage 0, else what it
 /// owns.
@@ -26,17 +27,23 @@ class StateMemory {
               const AllocateBuffer& allocate);
 
   Part part(int block) const { return at(block).part; }
+  /// Whether master weights and moments lie in host memory.
+  bool on_host() const { return options_.optimizer_on_host; }
   TensorView master(int block) const;  ///< fp32, of the part
-  /// In the compute dtype, of the part; in fp32 the master itself.
+  /// On the device, in the compute dtype, of the part; the master itself where computes_with_master().
   TensorView compute(int block) const;
   /// The whole block in the compute dtype; the part lies in it at its place. Not under stage 3.
   TensorView resident(int block) const;
-  bool computes_with_master() const { return options_.compute_dtype == DType::float32; }
+  bool computes_with_master() const { return options_.compute_dtype == DType::float32 && !on_host(); }
 
   /// fp32: the whole block, or from stage 2 on what this rank owns.
   TensorView gradient(int block) const;
   TensorView first_moment(int block) const { return of_part(at(block).first_moment, block); }
   TensorView second_moment(int block) const { return of_part(at(block).second_moment, block); }
+  /// Where master and moments lie on the host: room for the gradients of the part (fp32), and what is to be computed
+  /// with, in fp32 the master itself.
+  TensorView host_gradient(int block) const { return of_part(at(block).host_gradient, block); }
+  TensorView host_compute(int block) const;
   TensorView squares() const { return squares_.view(DType::float64, 1, 1); }
 
   /// A whole block in a slot of gathered parameters (stage 3), or of gradients under way (from stage 2 on).
@@ -50,10 +57,12 @@ class StateMemory {
     std::int64_t elements = 0;
     Buffer resident;
     Buffer master;   // nothing where the resident block is the master
-    Buffer compute;  // stage 3, of another dtype than the master
+    Buffer compute;  // stage 3, where the master is not computed with
     Buffer gradient;
     Buffer first_moment;
     Buffer second_moment;
+    Buffer host_gradient;
+    Buffer host_compute;
   };
   const Block& at(int block) const { return blocks_.at(static_cast<std::size_t>(block)); }
   TensorView of_part(const Buffer& buffer, int block) const;

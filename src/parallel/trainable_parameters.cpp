@@ -10,6 +10,7 @@
 #include "block_requests.h"
 #include "block_staging.h"
 #include "gradient_sums.h"
+#include "optimizer.h"
 #include "parameter_source.h"
 #include "skrull/core/error.h"
 #include "skrull/device/ops.h"
@@ -19,8 +20,8 @@
 namespace skrull {
 namespace {
 
-/// The optimizer over the parts that this rank updates, and the order of a step; where parameters come from and
-/// gradients go is up to ParameterSource and GradientSums.
+/// The order of a step; where parameters come from, gradients go, and updates run is up to ParameterSource,
+/// GradientSums and Optimizer.
 class ShardedParameters final : public TrainableParameters {
  public:
   ShardedParameters(const ParameterTable& table, const TrainableParametersOptions& options, Device& device,
@@ -50,14 +51,15 @@ class ShardedParameters final : public TrainableParameters {
 
  private:
   void open_on_first_use(int block);
-  void update_run(int block, const DecayRun& run, const AdamWSettings& settings, double gradient_scale);
   void wait_for_communication() { device_.compute_stream().wait(device_.communication_stream().record()); }
   void use_written_parts();
   void gather(int block, const TensorView& own, const TensorView& whole);
+  void gather_on_host(int block, const TensorView& whole);
   void with_host_blocks(const std::function<void(const BlockOnHost&)>& work, BlockStaging::Access access);
   void get_gathered_values(const std::function<void(const BlockOnHost&)>& use);
-  /// What this rank owns, of a view of its part.
+  /// What this rank owns, of a view of its part, or of the whole block.
   TensorView own_of(const TensorView& view, int block) const;
+  TensorView own_part_of(const TensorView& whole, int block) const;
 
   ParameterTable table_;
   TrainableParametersOptions options_;
@@ -66,9 +68,9 @@ class ShardedParameters final : public TrainableParameters {
   Sharding sharding_;
   BlockLedger ledger_;
   StateMemory memory_;
+  std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<ParameterSource> source_;
   std::unique_ptr<GradientSums> gradients_;
-  std::vector<std::vector<DecayRun>> runs_;  // of the part, by block
   std::int64_t updates_ = 0;
   int exceptions_at_start_ = std::uncaught_exceptions();
 };
@@ -82,15 +84,13 @@ ShardedParameters::ShardedParameters(const ParameterTable& table, const Trainabl
       sharding_(make_sharding(options.zero_stage, communicator.size(), communicator.rank())),
       ledger_(table.block_count()),
       memory_(table_, options_, sharding_,
-              [&](const char* category, DType dtype, std::int64_t elements) {
-                return device.allocate(dtype, 1, elements, category);
+              [&](MemoryPlace place, const char* category, DType dtype, std::int64_t elements) {
+                return place == MemoryPlace::host ? device.allocate_on_host(dtype, 1, elements, category)
+                                                  : device.allocate(dtype, 1, elements, category);
               }),
-      source_(make_parameter_source(table_, sharding_, memory_, device, communicator)),
-      gradients_(make_gradient_sums(table_, sharding_, options.reduction, memory_, device, communicator)) {
-  for (int block = 0; block < table_.block_count(); ++block) {
-    runs_.push_back(decay_runs(table_, block, memory_.part(block)));
-  }
-}
+      optimizer_(make_optimizer(table_, memory_, device)),
+      source_(make_parameter_source(table_, sharding_, memory_, *optimizer_, device, communicator)),
+      gradients_(make_gradient_sums(table_, sharding_, options.reduction, memory_, device, communicator)) {}
 
 ShardedParameters::~ShardedParameters() {
   if (std::uncaught_exceptions() > exceptions_at_start_) return;
@@ -127,7 +127,9 @@ TensorView ShardedParameters::accumulator(int block) {
 
 void ShardedParameters::ready(int block) {
   open_on_first_use(block);  // nothing was added: still a sum
-  gradients_->ready(block, ledger_.ready(block));
+  const bool last = ledger_.ready(block);
+  gradients_->ready(block, last);
+  if (last) optimizer_->gradient_summed(block, gradients_->sum(block));
 }
 
 void ShardedParameters::finish_gradients() {
@@ -162,40 +164,17 @@ void ShardedParameters::update(const AdamWSettings& settings, double gradient_sc
   ledger_.update();
   ++updates_;
   wait_for_communication();  // which may still read the values of before
+  optimizer_->begin_update(settings, gradient_scale, updates_);
   for (int block = 0; block < table_.block_count(); ++block) {
-    for (const DecayRun& run : runs_[static_cast<std::size_t>(block)]) {
-      update_run(block, run, settings, gradient_scale);
-    }
+    optimizer_->update(block, gradients_->sum(block));
     source_->updated(block);
   }
   source_->updated_all();
 }
 
-void ShardedParameters::update_run(int block, const DecayRun& run, const AdamWSettings& settings,
-                                   double gradient_scale) {
-  const std::int64_t begin = run.part.begin - memory_.part(block).begin;
-  const auto slice = [&](const auto& view) { return view.slice_cols(begin, run.part.count); };
-  device_.ops().adamw(device_.compute_stream(),
-                      {.parameter = slice(memory_.master(block)),
-                       .gradient = slice(gradients_->sum(block)),
-                       .first_moment = slice(memory_.first_moment(block)),
-                       .second_moment = slice(memory_.second_moment(block)),
-                       .compute_copy = memory_.computes_with_master() ? TensorView() : slice(memory_.compute(block)),
-                       .learning_rate = settings.learning_rate,
-                       .beta1 = settings.beta1,
-                       .beta2 = settings.beta2,
-                       .epsilon = settings.epsilon,
-                       .weight_decay = run.weight_decay ? settings.weight_decay : 0.0,
-                       .gradient_scale = gradient_scale,
-                       .step = updates_});
-}
-
 /// The master values of all parts are new.
 void ShardedParameters::use_written_parts() {
-  for (int block = 0; block < table_.block_count(); ++block) {
-    if (memory_.computes_with_master() || memory_.part(block).count == 0) continue;
-    device_.ops().cast(device_.compute_stream(), memory_.master(block), memory_.compute(block));
-  }
+  optimizer_->masters_written();
   source_->replaced_all();
 }
 
@@ -207,6 +186,17 @@ void ShardedParameters::gather(int block, const TensorView& own, const TensorVie
   wait_for_communication();
 }
 
+/// The same for a block in host memory, by way of the device.
+void ShardedParameters::gather_on_host(int block, const TensorView& whole) {
+  Stream& compute = device_.compute_stream();
+  const TensorView on_device = gradients_->spare(block);
+  const TensorView own = own_part_of(on_device, block);
+  device_.copy_to_device(compute, own, own_of(whole, block).data());
+  gather(block, own, on_device);
+  device_.copy_to_host(compute, whole.data(), on_device);
+  compute.synchronize();
+}
+
 void ShardedParameters::restore(std::int64_t updates) {
   ledger_.require_between_steps("restore");
   require(options_.training && updates >= 0, "restoring {} updates", updates);
@@ -216,7 +206,11 @@ void ShardedParameters::restore(std::int64_t updates) {
     for (int block = 0; block < table_.block_count(); ++block) {
       for (const TensorView& whole :
            {memory_.master(block), memory_.first_moment(block), memory_.second_moment(block)}) {
-        gather(block, own_of(whole, block), whole);
+        if (memory_.on_host()) {
+          gather_on_host(block, whole);
+        } else {
+          gather(block, own_of(whole, block), whole);
+        }
       }
     }
   }
@@ -227,7 +221,8 @@ void ShardedParameters::with_host_blocks(const std::function<void(const BlockOnH
                                          BlockStaging::Access access) {
   wait_for_communication();
   device_.compute_stream().synchronize();
-  if (device_.kind() == DeviceKind::cpu && !sharding_.of_optimizer()) {
+  optimizer_->synchronize();
+  if ((device_.kind() == DeviceKind::cpu || memory_.on_host()) && !sharding_.of_optimizer()) {
     work([this](int block) { return memory_.master(block); });
     return;
   }
@@ -254,6 +249,7 @@ void ShardedParameters::set_values(const std::function<void(const BlockOnHost&)>
 
 void ShardedParameters::get_values(const std::function<void(const BlockOnHost&)>& use) {
   ledger_.require_between_steps("get_values");
+  optimizer_->synchronize();
   if (sharding_.of_optimizer()) {
     get_gathered_values(use);
   } else if (sharding_.rank == 0) {
@@ -271,7 +267,13 @@ void ShardedParameters::get_gathered_values(const std::function<void(const Block
   BlockRequests requests(device_, communicator_, [&](int block) {
     const TensorView whole =
         options_.training ? gradients_->spare(block) : own_memory.view(DType::float32, 1, table_.block_elements(block));
-    gather(block, memory_.master(block), whole);
+    if (memory_.on_host()) {  // communicators take the device's memory alone
+      const TensorView own = own_part_of(whole, block);
+      device_.copy_to_device(device_.compute_stream(), own, memory_.master(block).data());
+      gather(block, own, whole);
+    } else {
+      gather(block, memory_.master(block), whole);
+    }
     return whole;
   });
   if (sharding_.rank != 0) return requests.serve();
@@ -299,13 +301,19 @@ TensorView ShardedParameters::own_of(const TensorView& view, int block) const {
   return view ? view.slice_cols(own.begin - memory_.part(block).begin, own.count) : view;
 }
 
+TensorView ShardedParameters::own_part_of(const TensorView& whole, int block) const {
+  const Part own = owned_part(table_, block, sharding_.ranks, sharding_.rank);
+  return whole.slice_cols(own.begin, own.count);
+}
+
 OwnedState ShardedParameters::owned(int block) {
   ledger_.require_between_steps("owned");
   wait_for_communication();  // which may still read what the caller may write
+  optimizer_->synchronize();
   const Part own = owned_part(table_, block, sharding_.ranks, sharding_.rank);
   const TensorView gradient = memory_.gradient(block);
   return {own, own_of(memory_.master(block), block),
-          sharding_.of_gradients() || !gradient ? gradient : gradient.slice_cols(own.begin, own.count),
+          sharding_.of_gradients() || !gradient ? gradient : own_part_of(gradient, block),
           own_of(memory_.first_moment(block), block), own_of(memory_.second_moment(block), block)};
 }
 
@@ -322,7 +330,7 @@ std::map<std::string, std::int64_t> training_state_bytes(const ParameterTable& t
                                                          int rank) {
   std::map<std::string, std::int64_t> bytes;
   const StateMemory counted(table, options, make_sharding(options.zero_stage, ranks, rank),
-                            [&](const char* category, DType dtype, std::int64_t elements) {
+                            [&](MemoryPlace /*place*/, const char* category, DType dtype, std::int64_t elements) {
                               bytes[category] += elements * size_of(dtype);
                               return Buffer();
                             });

@@ -43,24 +43,41 @@ std::int64_t whole_block_elements(const ModelShape& model) {
   return model.vocab_size * model.hidden_size + layers_at_once * layer_parameters(model) + model.hidden_size;
 }
 
-FixedBytes fixed_bytes(const ModelShape& model, const MemoryOptions& options) {
-  require(options.zero_stage >= 0 && options.zero_stage <= 3 && options.world_size >= 1,
-          "memory model: ZeRO stage {} on {} ranks", options.zero_stage, options.world_size);
-  const int stage = options.world_size == 1 ? 0 : options.zero_stage;
-  const std::int64_t all = parameter_count(model, options.tied_head);
+int stage_in_effect(const MemoryOptions& options) {
+  return options.world_size == 1 ? 0 : options.zero_stage;
+}
+
+/// Elements of what is divided among the ranks from `first_stage` on.
+std::int64_t elements_of_rank(const ModelShape& model, const MemoryOptions& options, int first_stage) {
+  if (stage_in_effect(options) < first_stage) return parameter_count(model, options.tied_head);
   std::int64_t owned = 0;
   for (const std::int64_t elements : block_elements(model, options.tied_head)) {
     owned += (elements + options.world_size - 1) / options.world_size;
   }
+  return owned;
+}
+
+/// Master weights, two moments, gradients, and a copy in the compute dtype.
+std::int64_t bytes_on_host(const ModelShape& model, const MemoryOptions& options) {
+  if (!options.optimizer_on_host) return 0;
+  const std::int64_t copy = options.compute_dtype == DType::float32 ? 0 : size_of(options.compute_dtype);
+  return elements_of_rank(model, options, 1) * (4 * fp32_bytes + copy);
+}
+
+FixedBytes fixed_bytes(const ModelShape& model, const MemoryOptions& options) {
+  require(options.zero_stage >= 0 && options.zero_stage <= 3 && options.world_size >= 1,
+          "memory model: ZeRO stage {} on {} ranks", options.zero_stage, options.world_size);
+  const int stage = stage_in_effect(options);
   const std::int64_t compute_bytes = size_of(options.compute_dtype);
-  const auto divided_from = [&](int first_stage) { return stage >= first_stage ? owned : all; };
-  const bool computes_with_master = options.compute_dtype == DType::float32;
+  const auto divided_from = [&](int first_stage) { return elements_of_rank(model, options, first_stage); };
   FixedBytes fixed;
   fixed.parameters = divided_from(3) * compute_bytes;
-  // In fp32 the master weights lie in what is computed with.
-  if (!computes_with_master) fixed.parameters += divided_from(1) * fp32_bytes;
   fixed.gradients = divided_from(2) * fp32_bytes + fp64_bytes;  // and the sum of their squares
-  fixed.optimizer_state = 2 * divided_from(1) * fp32_bytes;
+  if (!options.optimizer_on_host) {
+    // In fp32 the master weights lie in what is computed with.
+    if (options.compute_dtype != DType::float32) fixed.parameters += divided_from(1) * fp32_bytes;
+    fixed.optimizer_state = 2 * divided_from(1) * fp32_bytes;
+  }
   if (stage >= 2) fixed.gradient_buffers = whole_block_elements(model) * fp32_bytes;
   if (stage == 3) fixed.gathered_parameters = whole_block_elements(model) * compute_bytes;
   fixed.activations = model.head_dim / 2 * fp32_bytes;
@@ -147,7 +164,8 @@ MemoryModel::MemoryModel(const ModelShape& model, const MemoryOptions& options)
       loss_row_bytes_(loss_row_bytes(model, options.compute_dtype)),
       fixed_(fixed_bytes(model, options)),
       per_token_{activation_bytes(model, options), backward_bytes(model, options), loss_token_bytes,
-                 ring_bytes(model, options)} {
+                 ring_bytes(model, options)},
+      host_bytes_(bytes_on_host(model, options)) {
   fixed_.loss_head = loss_chunk_tokens_ * loss_row_bytes_;
 }
 

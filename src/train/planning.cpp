@@ -29,11 +29,21 @@ Topology topology_of(const TrainConfig& config, int ranks) {
 }
 
 /// A rank's device memory: the profile's, else an even share of what this machine has free.
-std::int64_t device_memory_of(const HardwareProfile& profile, const Topology& topology) {
-  if (profile.device_memory_bytes) return *profile.device_memory_bytes;
-  const int world = topology.data_parallel * topology.context_parallel;
-  return make_cpu_device(1)->free_bytes() / std::min(world, topology.ranks_per_node);
-}
+class DeviceMemory {
+ public:
+  DeviceMemory(const HardwareProfile& profile, const Topology& topology) : is_of_host_(!profile.device_memory_bytes) {
+    const int ranks = std::min(topology.data_parallel * topology.context_parallel, topology.ranks_per_node);
+    bytes_ = is_of_host_ ? make_cpu_device(1)->free_bytes() / ranks : *profile.device_memory_bytes;
+  }
+
+  /// What is left of it beside what the rank keeps in host memory.
+  std::int64_t bytes_for(const MemoryModel& memory) const { return bytes_ - (is_of_host_ ? memory.host_bytes() : 0); }
+  std::int64_t bytes() const { return bytes_; }
+
+ private:
+  bool is_of_host_;
+  std::int64_t bytes_ = 0;
+};
 
 std::int64_t automatic_bucket(const PlanningSetup& setup) {
   const std::int64_t tokens = setup.memory->most_tokens(setup.device_memory_bytes);
@@ -69,7 +79,7 @@ PlanningSetup set_up_planning(const TrainConfig& config, int ranks) {
   const MemoryOptions memory = memory_options(config, setup.model, setup.topology);
   setup.zero_stage = memory.zero_stage;
   setup.memory = std::make_shared<const MemoryModel>(setup.model.shape(), memory);
-  setup.device_memory_bytes = device_memory_of(setup.cost->profile(), setup.topology);
+  setup.device_memory_bytes = DeviceMemory(setup.cost->profile(), setup.topology).bytes_for(*setup.memory);
   setup.automatic_bucket = !config.bucket_tokens;
   setup.bucket_tokens = config.bucket_tokens ? *config.bucket_tokens : automatic_bucket(setup);
   return setup;
@@ -81,15 +91,16 @@ MemoryForecast forecast_memory(const TrainConfig& config, int ranks) {
   forecast.topology = topology_of(config, ranks);
   forecast.tokens =
       config.bucket_tokens.value_or(largest_zigzag_shard(config.cutoff_len, forecast.topology.context_parallel));
-  forecast.device_memory_bytes = device_memory_of(choose_hardware_profile(config), forecast.topology);
+  const DeviceMemory device(choose_hardware_profile(config), forecast.topology);
+  forecast.device_memory_bytes = device.bytes();
   MemoryOptions options = memory_options(config, model, forecast.topology);
   for (options.zero_stage = 0; options.zero_stage <= 3; ++options.zero_stage) {
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
       options.recompute = recompute;
       const MemoryModel memory(model.shape(), options);
       forecast.layouts.push_back({options.zero_stage, recompute, memory.by_category(forecast.tokens),
-                                  memory.bytes(forecast.tokens),
-                                  std::max<std::int64_t>(0, memory.most_tokens(forecast.device_memory_bytes))});
+                                  memory.bytes(forecast.tokens), memory.host_bytes(),
+                                  std::max<std::int64_t>(0, memory.most_tokens(device.bytes_for(memory)))});
     }
   }
   return forecast;

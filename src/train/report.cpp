@@ -36,6 +36,9 @@ void report_memory(const Device& device, const Qwen2Config& model, MemoryOptions
   }
   log::info("  {:<20} {:>12} ({} free)", "total", format_bytes(device.memory().current_bytes()),
             format_bytes(device.free_bytes()));
+  if (const std::int64_t on_host = device.host_memory().current_bytes(); on_host > 0) {
+    log::info("  and in host memory, for its optimizer: {}", format_bytes(on_host));
+  }
   if (options.world_size == 1) return;
   std::vector<std::string> stages;
   for (options.zero_stage = 0; options.zero_stage <= 3; ++options.zero_stage) {

@@ -30,6 +30,7 @@ MemoryOptions memory_options(const TrainConfig& config, const Qwen2Config& model
   options.compute_dtype = config.compute_dtype;
   options.recompute = recompute_of(config);
   options.zero_stage = static_cast<int>(config.zero_stage);
+  options.optimizer_on_host = config.offload_optimizer == OptimizerOffload::cpu;
   options.world_size = topology.data_parallel * topology.context_parallel;
   options.largest_ring = topology.context_parallel;
   options.tied_head = model.tie_word_embeddings;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -34,10 +35,20 @@ struct Run {
   int size() const { return communicator->size(); }
 };
 
-constexpr int stages[] = {0, 1, 2, 3};
+/// Where the training state lies.
+struct Layout {
+  int stage = 0;
+  bool optimizer_on_host = false;
+};
+std::string name_of(Layout layout) {
+  return fmt::format("stage {}{}", layout.stage, layout.optimizer_on_host ? ", optimizer on the host" : "");
+}
 
-TrainableParametersOptions options_of(int stage, DType dtype = DType::float32) {
-  return {.compute_dtype = dtype, .zero_stage = stage};
+constexpr Layout layouts[] = {{0, false}, {1, false}, {2, false}, {3, false},
+                              {0, true},  {1, true},  {2, true},  {3, true}};
+
+TrainableParametersOptions options_of(Layout layout, DType dtype = DType::float32) {
+  return {.compute_dtype = dtype, .optimizer_on_host = layout.optimizer_on_host, .zero_stage = layout.stage};
 }
 
 Run all_ranks(TrainableParametersOptions options = {}, bool tied = false) {
@@ -206,21 +217,21 @@ std::uint64_t fingerprint(TrainableParameters& parameters) {
 }  // namespace
 
 TEST_CASE("training over n ranks: norm and AdamW of the summed gradients", "[state]") {
-  std::map<std::pair<int, int>, std::uint64_t> norm_bits;
-  std::map<int, std::uint64_t> final_bits;
-  for (const int stage : stages) {
-    Run run = all_ranks(options_of(stage));
+  std::map<int, std::uint64_t> norm_bits;  // by step, of the first layout
+  std::optional<std::uint64_t> final_bits;
+  for (const Layout layout : layouts) {
+    Run run = all_ranks(options_of(layout));
     set_initial(*run.parameters);
     Reference reference(run.parameters->table());
     for (int step = 0; step < 6; ++step) {
-      INFO("stage " << stage << " step " << step << " on " << run.size() << " ranks");
+      INFO(name_of(layout) << ", step " << step << " on " << run.size() << " ranks");
       accumulate(run, step);
       const double norm = run.parameters->gradient_norm();
       const double expected = reference.accumulate(step);
       CHECK(std::abs(norm - expected) < 1e-6 * expected);
       CHECK(same_everywhere(run, norm));
-      norm_bits[{step, stage}] = std::bit_cast<std::uint64_t>(norm);
-      CHECK(norm_bits[{step, stage}] == norm_bits[{step, 0}]);
+      CHECK(norm_bits.try_emplace(step, std::bit_cast<std::uint64_t>(norm)).first->second ==
+            std::bit_cast<std::uint64_t>(norm));
       if (step == 2) continue;  // a skipped step changes nothing, Adam's step count included
       const double scale = std::min(1.0, 20.0 / expected);
       run.parameters->update(settings_of(step), scale);
@@ -228,9 +239,10 @@ TEST_CASE("training over n ranks: norm and AdamW of the summed gradients", "[sta
       CHECK(run.parameters->updates() == reference.updates);
       CHECK(largest_difference(*run.parameters, reference.parameter) < 1e-6);
     }
-    final_bits[stage] = fingerprint(*run.parameters);
-    CHECK(same_everywhere(run, std::bit_cast<double>(final_bits[stage] >> 2U)));
-    CHECK(final_bits[stage] == final_bits[0]);
+    const std::uint64_t bits = fingerprint(*run.parameters);
+    CHECK(same_everywhere(run, std::bit_cast<double>(bits >> 2U)));
+    if (!final_bits) final_bits = bits;
+    CHECK(bits == *final_bits);
   }
 }
 
@@ -238,8 +250,8 @@ TEST_CASE("all stages show the model the same values and form the same sums, bit
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     for (const bool tied : {false, true}) {
       std::vector<Run> runs;
-      for (const int stage : stages) {
-        runs.push_back(all_ranks(options_of(stage, dtype), tied));
+      for (const Layout layout : layouts) {
+        runs.push_back(all_ranks(options_of(layout, dtype), tied));
         set_initial(*runs.back().parameters);
       }
       const auto bits_of = [](const ConstTensorView& view) {
@@ -271,7 +283,7 @@ TEST_CASE("all stages show the model the same values and form the same sums, bit
           }
         }
         for (std::size_t i = 1; i < runs.size(); ++i) {
-          INFO("stage " << i << ", " << name_of(dtype) << ", tied " << tied << ", step " << step);
+          INFO(name_of(layouts[i]) << ", " << name_of(dtype) << ", tied " << tied << ", step " << step);
           CHECK(seen[i] == seen[0]);
         }
       }
@@ -280,8 +292,8 @@ TEST_CASE("all stages show the model the same values and form the same sums, bit
 }
 
 TEST_CASE("summing once a step gives the same gradients up to rounding", "[state]") {
-  for (const int stage : {0, 1}) {
-    TrainableParametersOptions options = options_of(stage);
+  for (const Layout layout : {Layout{0, false}, Layout{1, false}, Layout{1, true}}) {
+    TrainableParametersOptions options = options_of(layout);
     options.reduction = GradientReduction::once;
     Run run = all_ranks(options);
     set_initial(*run.parameters);
@@ -298,8 +310,8 @@ TEST_CASE("summing once a step gives the same gradients up to rounding", "[state
 }
 
 TEST_CASE("ranks without samples join with empty micro-batches", "[state]") {
-  for (const int stage : stages) {
-    Run run = all_ranks(options_of(stage));
+  for (const Layout layout : layouts) {
+    Run run = all_ranks(options_of(layout));
     set_initial(*run.parameters);
     run.parameters->begin_step(2);
     for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
@@ -323,8 +335,8 @@ TEST_CASE("ranks without samples join with empty micro-batches", "[state]") {
 }
 
 TEST_CASE("one element that is no number on one rank is seen by all", "[state]") {
-  for (const int stage : stages) {
-    Run run = all_ranks(options_of(stage));
+  for (const Layout layout : layouts) {
+    Run run = all_ranks(options_of(layout));
     set_initial(*run.parameters);
     for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
       run.parameters->begin_step(1);
@@ -342,8 +354,8 @@ TEST_CASE("one element that is no number on one rank is seen by all", "[state]")
 }
 
 TEST_CASE("bfloat16: the model reads the rounded master", "[state]") {
-  for (const int stage : stages) {
-    Run run = all_ranks(options_of(stage, DType::bfloat16));
+  for (const Layout layout : layouts) {
+    Run run = all_ranks(options_of(layout, DType::bfloat16));
     Run plain = all_ranks();
     set_initial(*run.parameters);
     set_initial(*plain.parameters);
@@ -373,8 +385,8 @@ TEST_CASE("owned parts cover the state once and carry a run on, in any stage", "
   }
   ControlChannel control(*first.communicator, first.device->communication_stream());
   std::vector<Run> others;
-  for (const int stage : stages) {
-    others.push_back(all_ranks(options_of(stage)));
+  for (const Layout layout : layouts) {
+    others.push_back(all_ranks(options_of(layout)));
     Run& second = others.back();
     std::int64_t owned = 0;
     for (int block = 0; block < first.parameters->table().block_count(); ++block) {
@@ -402,9 +414,9 @@ TEST_CASE("owned parts cover the state once and carry a run on, in any stage", "
 }
 
 TEST_CASE("rank 0 reads the values, in any order", "[state]") {
-  for (const int stage : stages) {
+  for (const Layout layout : layouts) {
     for (const bool training : {true, false}) {
-      TrainableParametersOptions options = options_of(stage, DType::bfloat16);
+      TrainableParametersOptions options = options_of(layout, DType::bfloat16);
       options.training = training;
       Run run = all_ranks(options);
       set_initial(*run.parameters);
@@ -426,8 +438,8 @@ TEST_CASE("rank 0 reads the values, in any order", "[state]") {
 }
 
 TEST_CASE("a failure while rank 0 reads the values leaves the others free", "[state]") {
-  for (const int stage : stages) {
-    Run run = all_ranks(options_of(stage));
+  for (const Layout layout : layouts) {
+    Run run = all_ranks(options_of(layout));
     set_initial(*run.parameters);
     const auto fail = [&](const BlockOnHost& blocks) {
       blocks(1);
@@ -445,8 +457,8 @@ TEST_CASE("a failure while rank 0 reads the values leaves the others free", "[st
 
 TEST_CASE("values are set block by block in any order", "[state]") {
   // As a loader does that walks a file: back to a block that was left before.
-  for (const int stage : stages) {
-    Run run = all_ranks(options_of(stage));
+  for (const Layout layout : layouts) {
+    Run run = all_ranks(options_of(layout));
     run.parameters->set_values([&](const BlockOnHost& blocks) {
       for (const int half : {0, 1}) {
         for (int block = 0; block < run.parameters->table().block_count(); ++block) {
@@ -465,15 +477,17 @@ TEST_CASE("values are set block by block in any order", "[state]") {
 }
 
 TEST_CASE("the memory that is planned is what is allocated", "[state]") {
-  for (const int stage : stages) {
+  for (const Layout layout : layouts) {
     for (const DType dtype : {DType::float32, DType::bfloat16}) {
       for (const bool training : {true, false}) {
         for (const bool tied : {false, true}) {
-          TrainableParametersOptions options = options_of(stage, dtype);
+          TrainableParametersOptions options = options_of(layout, dtype);
           options.training = training;
           const Run run = all_ranks(options, tied);
           const auto planned = training_state_bytes(test::small_table(tied), options, run.size(), run.rank());
-          CHECK(run.device->memory().by_category() == planned);
+          std::map<std::string, std::int64_t> allocated = run.device->memory().by_category();
+          for (const auto& [category, bytes] : run.device->host_memory().by_category()) allocated[category] = bytes;
+          CHECK(allocated == planned);
         }
       }
     }
@@ -482,10 +496,11 @@ TEST_CASE("the memory that is planned is what is allocated", "[state]") {
 
 TEST_CASE("each stage divides one more kind of memory", "[state]") {
   const ParameterTable table = test::small_table(false);
-  const auto bytes = [&](int stage, const char* category) {
-    auto all = training_state_bytes(table, options_of(stage, DType::bfloat16), 4, 0);
+  const auto bytes_of = [&](Layout layout, const char* category) {
+    auto all = training_state_bytes(table, options_of(layout, DType::bfloat16), 4, 0);
     return all[category];
   };
+  const auto bytes = [&](int stage, const char* category) { return bytes_of({stage, false}, category); };
   const std::int64_t elements = table.total_elements();
   const std::int64_t blocks = table.block_count();
   const auto is_quarter = [&](std::int64_t actual, std::int64_t whole) {
@@ -505,6 +520,12 @@ TEST_CASE("each stage divides one more kind of memory", "[state]") {
   CHECK(bytes(2, "gradient buffers") == 4 * slots);
   CHECK(bytes(2, "gathered parameters") == 0);
   CHECK(bytes(3, "gathered parameters") == 2 * slots);
+  // Master, moments, gradients and a copy in bfloat16 on the host; nothing but that copy stays on the device.
+  CHECK(bytes_of({0, true}, "optimizer on host") == (4 + 8 + 4 + 2) * elements);
+  CHECK(bytes_of({0, true}, "parameters") == 2 * elements);
+  CHECK(bytes_of({0, true}, "optimizer state") == 0);
+  CHECK(is_quarter(bytes_of({3, true}, "optimizer on host"), (4 + 8 + 4 + 2) * elements));
+  CHECK(is_quarter(bytes_of({3, true}, "parameters"), 2 * elements));
 }
 
 TEST_CASE("misuse is an error", "[state]") {

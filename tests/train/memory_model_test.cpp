@@ -76,23 +76,27 @@ TEST_CASE("the memory model predicts every category of a trainer's memory, in by
     for (const DType dtype : {DType::float32, DType::bfloat16}) {
       for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
         for (const auto& [world, context_parallel, chunk] : {std::tuple{1, 1, 96}, {3, 1, 0}, {4, 2, 96}, {6, 3, 0}}) {
-          for (const int stage : {0, 1, 2, 3}) {
+          for (const auto& [stage, on_host] :
+               {std::pair{0, false}, {1, false}, {2, false}, {3, false}, {0, true}, {3, true}}) {
             INFO(name_of(dtype) << " " << name_of(recompute) << " " << world << " ranks, CP " << context_parallel
-                                << ", stage " << stage);
+                                << ", stage " << stage << (on_host ? ", optimizer on the host" : ""));
             const TransformerOptions options{dtype, tokens, recompute, chunk, true};
             const std::unique_ptr<Device> device = make_cpu_device(1);
             LonelyRank all(0, world);
             LonelyRank context(0, context_parallel);
-            const auto state =
-                make_trainable_parameters(table, {.compute_dtype = dtype, .zero_stage = stage}, *device, all);
+            const auto state = make_trainable_parameters(
+                table, {.compute_dtype = dtype, .optimizer_on_host = on_host, .zero_stage = stage}, *device, all);
             const Transformer transformer(config, options, *device);
             const auto attention =
                 make_micro_batch_attention({attention_shape(config), dtype, tokens, true}, *device, context);
             MemoryOptions memory = options_of(config, options);
             memory.zero_stage = stage;
+            memory.optimizer_on_host = on_host;
             memory.world_size = world;
             memory.largest_ring = context_parallel;
-            CHECK(predicted(MemoryModel(config.shape(), memory), tokens) == device->memory().by_category());
+            const MemoryModel model(config.shape(), memory);
+            CHECK(predicted(model, tokens) == device->memory().by_category());
+            CHECK(model.host_bytes() == device->host_memory().current_bytes());
           }
         }
       }

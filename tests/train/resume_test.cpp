@@ -131,6 +131,7 @@ TEST_CASE("a checkpoint of four ranks, context parallelism 2 and ZeRO 3, continu
       {0, {}},
       {1, {"bucket_tokens=40", "gradient_checkpointing=full"}},
       {3, {"zero_stage=0", "reduce_gradients=step"}},
+      {3, {"zero_stage=0", "offload_optimizer=cpu"}},
       {2, {"zero_stage=1", "context_parallel_size=2", "scheduler.policy=packed", "bucket_tokens=48"}}};
   for (const Layout& layout : layouts) {
     INFO(layout.ranks << " ranks");

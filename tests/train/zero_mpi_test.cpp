@@ -3,48 +3,14 @@
 #include <string>
 #include <vector>
 
-#include "skrull/comm/communicator.h"
+#include "shared_fixture.h"
 #include "skrull/core/file.h"
 #include "support/catch.h"
 #include "support/mpi.h"
-#include "training_fixture.h"
 
 using namespace skrull;
 using test::Overrides;
-
-namespace {
-
-/// A folder that all ranks use, rank 0's.
-class SharedFixture {
- public:
-  SharedFixture() : world_(test::mpi_session().world()), control_(*world_) {
-    folder_ = control_.broadcast((fixture_ / "").string());
-    control_.barrier();
-  }
-  ~SharedFixture() { control_.barrier(); }
-  SharedFixture(const SharedFixture&) = delete;
-  SharedFixture& operator=(const SharedFixture&) = delete;
-
-  bool is_root() const { return control_.rank() == 0; }
-  std::filesystem::path operator/(const std::string& name) const { return folder_ / name; }
-  test::TrainingFixture& own() { return fixture_; }
-
-  TrainSummary train(const std::string& output, const Overrides& overrides) {
-    TrainConfig config = fixture_.config(output, overrides);
-    config.output_dir = folder_ / output;
-    const TrainSummary summary = skrull::train(config, test::mpi_session());
-    control_.barrier();
-    return summary;
-  }
-
- private:
-  test::TrainingFixture fixture_;
-  std::unique_ptr<Communicator> world_;
-  ControlChannel control_;
-  std::filesystem::path folder_;
-};
-
-}  // namespace
+using test::SharedFixture;
 
 TEST_CASE("every ZeRO stage: the same rows of metrics and the same model over 20 steps, bit by bit", "[zero]") {
   SharedFixture fixture;
@@ -65,14 +31,16 @@ TEST_CASE("every ZeRO stage: the same rows of metrics and the same model over 20
   std::vector<int> degrees = {1};
   if (ranks % 2 == 0) degrees.push_back(2);
   for (const int context_parallel : degrees) {
-    for (int stage = 0; stage <= 3; ++stage) {
-      const std::string output = fmt::format("cp{}-stage{}", context_parallel, stage);
-      fixture.train(output, test::joined(options, {fmt::format("zero_stage={}", stage),
-                                                   fmt::format("context_parallel_size={}", context_parallel),
-                                                   "bucket_tokens=45"}));
+    for (const auto& [stage, offload] :
+         {std::pair{0, "none"}, {1, "none"}, {2, "none"}, {3, "none"}, {2, "cpu"}, {3, "cpu"}}) {
+      const std::string output = fmt::format("cp{}-stage{}-offload-{}", context_parallel, stage, offload);
+      fixture.train(
+          output,
+          test::joined(options, {fmt::format("zero_stage={}", stage), fmt::format("offload_optimizer={}", offload),
+                                 fmt::format("context_parallel_size={}", context_parallel), "bucket_tokens=45"}));
       if (!fixture.is_root()) continue;
       INFO(output << " on " << ranks << " ranks");
-      const std::string first = fmt::format("cp{}-stage0", context_parallel);
+      const std::string first = fmt::format("cp{}-stage0-offload-none", context_parallel);
       CHECK(read_file(fixture / output / "model.safetensors") == read_file(fixture / first / "model.safetensors"));
       CHECK(test::read_metrics(fixture / output).without_measurements() ==
             test::read_metrics(fixture / first).without_measurements());
@@ -80,7 +48,8 @@ TEST_CASE("every ZeRO stage: the same rows of metrics and the same model over 20
   }
 }
 
-TEST_CASE("bfloat16 and the other recompute modes: the same bits in every stage", "[zero]") {
+TEST_CASE("bfloat16 and the other recompute modes: the same bits in every stage, and with the optimizer on the host",
+          "[zero]") {
   SharedFixture fixture;
   const auto rows = fixture / "rows.jsonl";
   if (fixture.is_root()) fixture.own().write("rows.jsonl", test::random_rows(8, 12, 40, 97));
@@ -88,7 +57,7 @@ TEST_CASE("bfloat16 and the other recompute modes: the same bits in every stage"
       "dataset=" + rows.string(), "learning_rate=0.002", "lr_scheduler_type=constant", "max_steps=3",
       "logging_steps=100",        "global_batch_size=6", "bucket_tokens=60",           "compute_dtype=bfloat16"};
   fixture.train("expected", test::joined(options, {"zero_stage=0"}));
-  for (const char* more : {"zero_stage=1", "zero_stage=2", "zero_stage=3"}) {
+  for (const char* more : {"zero_stage=1", "zero_stage=2", "zero_stage=3", "offload_optimizer=cpu"}) {
     for (const char* recompute : {"none", "full"}) {
       const std::string output = std::string(more) + recompute;
       fixture.train(output, test::joined(options, {more, std::string("gradient_checkpointing=") + recompute}));

@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -87,7 +88,7 @@ class Executor {
   std::uint64_t finished_ = 0;  ///< of these
   std::chrono::steady_clock::time_point last_queued_;
   std::string error_;
-  std::uint64_t seed_ = 0;
+  std::optional<std::uint64_t> seed_;  ///< from which the state below was made
   std::uint64_t random_state_ = 0;
   std::size_t refused_ = 0;  ///< steps in a row that could not be done yet
   Stream* burst_ = nullptr;  ///< is carried on with, for so many steps

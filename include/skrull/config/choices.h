@@ -140,6 +140,14 @@ inline constexpr auto choices_of<GradientReductionChoice> = std::to_array<Choice
      "once, behind the last micro-batch of a step: less communication; for `zero_stage` 0 and 1"},
 });
 
+enum class OptimizerOffload { none, cpu };
+template <>
+inline constexpr auto choices_of<OptimizerOffload> = std::to_array<Choice<OptimizerOffload>>({
+    {OptimizerOffload::none, "none", "optimizer state and fp32 master weights in the device's memory"},
+    {OptimizerOffload::cpu, "cpu",
+     "in host memory, updated by the CPU behind the start of the next step: for models whose state does not fit"},
+});
+
 /// The element types in which a model can be computed and saved.
 inline constexpr auto compute_dtypes = std::to_array<Choice<DType>>({
     {DType::float32, "float32", "32 bits, the reference"},

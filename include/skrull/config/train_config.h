@@ -93,6 +93,7 @@ struct TrainConfig {  // NOLINT(clang-analyzer-optin.performance.Padding)
   GradientCheckpointing gradient_checkpointing = GradientCheckpointing::selective;
   std::int64_t zero_stage = 2;  ///< 0 to 3
   GradientReductionChoice reduce_gradients = GradientReductionChoice::micro_batch;
+  OptimizerOffload offload_optimizer = OptimizerOffload::none;
   std::int64_t loss_chunk_tokens = 0;  ///< 0: automatic
   CpuBinding cpu_binding = CpuBinding::automatic;
   EmulatedNetworkConfig emulated_network;

@@ -16,11 +16,17 @@ namespace skrull {
 class Ops;
 class Device;
 
-/// Owned device memory, 64-byte aligned, zero-filled. Move-only; must not outlive its device.
+/// Where a buffer lies.
+enum class MemoryPlace {
+  device,
+  host  ///< read and written by the host; copies between it and the device run at full speed and behind other work
+};
+
+/// Owned memory, 64-byte aligned, zero-filled. Move-only; must not outlive its device.
 class Buffer {
  public:
   Buffer() = default;
-  Buffer(Device& device, void* data, std::int64_t bytes, std::string category);
+  Buffer(Device& device, MemoryPlace place, void* data, std::int64_t bytes, std::string category);
   ~Buffer();
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
@@ -32,6 +38,7 @@ class Buffer {
 
  private:
   Device* device_ = nullptr;
+  MemoryPlace place_ = MemoryPlace::device;
   void* data_ = nullptr;
   std::int64_t bytes_ = 0;
   std::string category_;
@@ -74,23 +81,31 @@ class Device {
   /// A buffer of exactly rows x cols elements.
   Buffer allocate(DType dtype, std::int64_t rows, std::int64_t cols, std::string category);
   const MemoryLedger& memory() const { return memory_; }
+  /// The same in host memory. Throws RunFailure when the host has no more.
+  Buffer allocate_on_host(DType dtype, std::int64_t rows, std::int64_t cols, std::string category);
+  const MemoryLedger& host_memory() const { return host_memory_; }
 
-  /// Host memory -> device. `host` holds target.elements() elements, contiguous; it may be reused when `stream` has
-  /// passed.
+  /// Host memory -> device. `host` (any host memory) holds target.elements() elements, contiguous. On the compute stream
+  /// it is read before this returns; on others when the stream gets there, and may be reused when it has passed.
   virtual void copy_to_device(Stream& stream, TensorView target, const void* host) = 0;
   /// Device -> host memory. The values are there once `stream` was synchronised.
   virtual void copy_to_host(Stream& stream, void* host, ConstTensorView source) = 0;
 
   /// Measured dense matrix-product rate in FLOP/s for `dtype` (the "peak" of the MFU); measured once, then remembered.
   virtual double peak_flops(DType dtype) = 0;
-  /// Bytes of memory free for allocation now (host: available RAM).
+  /// Bytes of memory free for allocation now. CPU: all that is available on the machine, whoever takes it; CUDA: this
+  /// rank's share of its GPU.
   virtual std::int64_t free_bytes() const = 0;
 
  protected:
   friend class Buffer;
   virtual void* allocate_raw(std::int64_t bytes) = 0;  ///< nullptr when out of memory; zero-filled otherwise
   virtual void free_raw(void* data, std::int64_t bytes) noexcept = 0;
+  /// Where the device's memory is the host's, so is this.
+  virtual void* allocate_on_host_raw(std::int64_t bytes) { return allocate_raw(bytes); }
+  virtual void free_on_host_raw(void* data, std::int64_t bytes) noexcept { free_raw(data, bytes); }
   MemoryLedger memory_;
+  MemoryLedger host_memory_;
   Timeline timeline_;
 };
 
@@ -104,10 +119,16 @@ enum class TimeSource {
 
 /// Number of compute threads 0 = all the process may use. Processor time counts one thread alone.
 std::unique_ptr<Device> make_cpu_device(int threads = 0, TimeSource time = TimeSource::wall);
+/// A CPU device whose compute stream is a queue with a thread of its own: for host work beside another device's.
+std::unique_ptr<Device> make_background_cpu_device(int threads = 0);
 
 /// The CUDA device of this local rank; throws InvalidInput with the reason when this build or machine has none.
 std::unique_ptr<Device> make_cuda_device(int local_rank);
-/// True when make_cuda_device() would find a usable GPU.
-bool cuda_available();
+bool built_with_cuda();
+/// Why make_cuda_device() would find no usable GPU, for people; empty when it would. Starts nothing on a GPU.
+std::string cuda_problem();
+inline bool cuda_available() {
+  return cuda_problem().empty();
+}
 
 }  // namespace skrull

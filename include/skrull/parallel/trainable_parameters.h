@@ -26,8 +26,9 @@ struct AdamWSettings {
   double weight_decay = 0;
 };
 
-/// What this rank owns of a block: 1 x part.count views of device memory. The ranks' parts cover the block once, the
-/// same way in every ZeRO stage.
+/// What this rank owns of a block: 1 x part.count views of device memory, or of host memory for what
+/// TrainableParametersOptions::optimizer_on_host keeps there; Device::copy_to_host() and copy_to_device() take either.
+/// The ranks' parts cover the block once, the same way in every ZeRO stage.
 struct OwnedState {
   Part part;             ///< elements of the block's flat buffer
   TensorView parameter;  ///< fp32 master
@@ -90,6 +91,7 @@ enum class GradientReduction {
 struct TrainableParametersOptions {
   DType compute_dtype = DType::float32;  ///< what acquire() gives: float32 or bfloat16
   bool training = true;                  ///< false: parameters only, for evaluation
+  bool optimizer_on_host = false;        ///< master weights and moments in host memory, updated there
   int zero_stage = 0;                    ///< what is divided among the ranks: see Sharding
   GradientReduction reduction = GradientReduction::every_micro_batch;
 };
@@ -99,8 +101,8 @@ std::unique_ptr<TrainableParameters> make_trainable_parameters(const ParameterTa
                                                                const TrainableParametersOptions& options,
                                                                Device& device, Communicator& communicator);
 
-/// Bytes that make_trainable_parameters() allocates on rank `rank` of `ranks`, by category of the memory table. By the
-/// same code that allocates.
+/// Bytes that make_trainable_parameters() allocates on rank `rank` of `ranks`, by category of the memory table; what
+/// lies in host memory under "optimizer on host". By the same code that allocates.
 std::map<std::string, std::int64_t> training_state_bytes(const ParameterTable& table,
                                                          const TrainableParametersOptions& options, int ranks,
                                                          int rank);

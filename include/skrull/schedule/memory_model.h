@@ -15,7 +15,8 @@ namespace skrull {
 struct MemoryOptions {
   DType compute_dtype = DType::bfloat16;
   Recompute recompute = Recompute::selective;
-  int zero_stage = 0;    ///< 1: optimizer state over all ranks; 2: gradients too; 3: parameters too; of one rank: 0
+  int zero_stage = 0;  ///< 1: optimizer state over all ranks; 2: gradients too; 3: parameters too; of one rank: 0
+  bool optimizer_on_host = false;
   int world_size = 1;    ///< ranks that share the state
   int largest_ring = 1;  ///< ranks of the largest ring: a rank holds K and V of every hop
   bool tied_head = false;
@@ -25,7 +26,8 @@ struct MemoryOptions {
 /// Bytes of a rank that don't depend on its tokens. Of the rank whose parts are largest, rank 0: the parts of a block
 /// differ by one element at most.
 struct FixedBytes {
-  std::int64_t parameters = 0;           ///< fp32 master weights and, for other dtypes, the copy that is computed with
+  std::int64_t parameters = 0;           ///< fp32 master weights and, for other dtypes, the copy that is computed with;
+                                         ///< that copy alone where the optimizer is on the host
   std::int64_t gathered_parameters = 0;  ///< stage 3: whole blocks in use
   std::int64_t gradients = 0;            ///< fp32
   std::int64_t gradient_buffers = 0;     ///< stages 2 and 3: whole blocks in a backward
@@ -64,6 +66,8 @@ class MemoryModel {
 
   const FixedBytes& fixed() const { return fixed_; }
   const TokenBytes& per_token() const { return per_token_; }
+  /// Of a rank in host memory: the optimizer, where it lies there. All else is of the device.
+  std::int64_t host_bytes() const { return host_bytes_; }
   std::int64_t bytes(std::int64_t tokens) const;
   /// The same by category, those without bytes left out.
   std::vector<MemoryCategory> by_category(std::int64_t tokens) const;
@@ -78,6 +82,7 @@ class MemoryModel {
   std::int64_t loss_row_bytes_;  ///< of the loss head, per token of the chunk
   FixedBytes fixed_;
   TokenBytes per_token_;
+  std::int64_t host_bytes_;
 };
 
 /// Hops of a ring of `ranks` whose gradients of keys and values are on their way home at a time: at most 3. A rank has

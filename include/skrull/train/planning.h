@@ -26,7 +26,8 @@ struct PlanningSetup {
   SearchOptions search;
   int zero_stage = 0;  ///< as it is in effect on these ranks
   std::shared_ptr<const MemoryModel> memory;
-  std::int64_t device_memory_bytes = 0;  ///< of one rank: the profile's, else its share of this machine's
+  /// Of one rank: the profile's, else its share of this machine's, less what the optimizer takes of it.
+  std::int64_t device_memory_bytes = 0;
   std::int64_t bucket_tokens = 0;
   bool automatic_bucket = false;       ///< bucket_tokens comes from the memory model
   std::int64_t global_batch_size = 0;  ///< sequences
@@ -42,7 +43,8 @@ struct MemoryLayout {
   int zero_stage = 0;
   Recompute recompute = Recompute::selective;
   std::vector<MemoryCategory> categories;
-  std::int64_t total_bytes = 0;
+  std::int64_t total_bytes = 0;  ///< of the device
+  std::int64_t host_bytes = 0;   ///< of the host's memory, for an optimizer that lies there
   std::int64_t most_tokens = 0;  ///< of a micro-batch on one rank that fit the device; 0: not even the training state
 };
 

@@ -29,6 +29,12 @@ int usable_threads() {
   return std::max(1, CPU_COUNT(&processors));
 }
 
+/// What the user asked for, or all.
+int checked_threads(int threads) {
+  if (threads < 0) throw_invalid_input("cannot compute with {} threads: give a positive number, or 0 for all", threads);
+  return threads == 0 ? usable_threads() : threads;
+}
+
 /// The instruction set that oneDNN's kernels use.
 std::string instruction_set() {
   switch (dnnl::get_effective_cpu_isa()) {
@@ -53,13 +59,16 @@ std::string instruction_set() {
 
 class CpuDevice : public Device {
  public:
-  CpuDevice(int threads, TimeSource time)
+  CpuDevice(int threads, TimeSource time, std::unique_ptr<Stream> compute_stream)
       : threads_(threads),
-        compute_stream_(time == TimeSource::wall ? make_steady_clock() : make_processor_clock()),
-        ops_(threads, compute_stream_),
+        compute_stream_(std::move(compute_stream)),
+        ops_(threads, *compute_stream_),
         communication_stream_(time == TimeSource::wall ? make_steady_clock() : make_still_clock()) {
     omp_set_num_threads(threads);
   }
+  ~CpuDevice() override { compute_stream_.reset(); }  // its thread, where it has one, may still be inside an operation
+  CpuDevice(const CpuDevice&) = delete;
+  CpuDevice& operator=(const CpuDevice&) = delete;
 
   DeviceKind kind() const override { return DeviceKind::cpu; }
   std::string description() const override {
@@ -69,7 +78,7 @@ class CpuDevice : public Device {
   }
 
   Ops& ops() override { return ops_; }
-  Stream& compute_stream() override { return compute_stream_; }
+  Stream& compute_stream() override { return *compute_stream_; }
   Stream& communication_stream() override { return communication_stream_; }
 
   void copy_to_device(Stream& stream, TensorView target, const void* host) override {
@@ -106,12 +115,12 @@ class CpuDevice : public Device {
     gemm.b = b.view(dtype, n, k);
     gemm.c = c.view(dtype, m, n);
     gemm.transpose_b = true;
-    ops_.gemm(compute_stream_, gemm);
+    ops_.gemm(*compute_stream_, gemm);
     double best_seconds = 1e30;
     double all_seconds = 0;
     while (all_seconds < 0.25) {
-      const StreamStopwatch watch(compute_stream_);
-      ops_.gemm(compute_stream_, gemm);
+      const StreamStopwatch watch(*compute_stream_);
+      ops_.gemm(*compute_stream_, gemm);
       const double seconds = watch.seconds();
       best_seconds = std::min(best_seconds, seconds);
       all_seconds += seconds;
@@ -120,7 +129,7 @@ class CpuDevice : public Device {
   }
 
   int threads_;
-  InlineStream compute_stream_;
+  std::unique_ptr<Stream> compute_stream_;
   CpuOps ops_;
   QueueStream communication_stream_;  ///< last: its thread may still be inside an operation
   std::map<DType, double> peak_flops_;
@@ -129,9 +138,14 @@ class CpuDevice : public Device {
 }  // namespace
 
 std::unique_ptr<Device> make_cpu_device(int threads, TimeSource time) {
-  if (threads < 0) throw_invalid_input("cannot compute with {} threads: give a positive number, or 0 for all", threads);
   require(time == TimeSource::wall || threads == 1, "processor time is that of one thread, not of {}", threads);
-  return std::make_unique<CpuDevice>(threads == 0 ? usable_threads() : threads, time);
+  return std::make_unique<CpuDevice>(
+      checked_threads(threads), time,
+      std::make_unique<InlineStream>(time == TimeSource::wall ? make_steady_clock() : make_processor_clock()));
+}
+
+std::unique_ptr<Device> make_background_cpu_device(int threads) {
+  return std::make_unique<CpuDevice>(checked_threads(threads), TimeSource::wall, std::make_unique<QueueStream>());
 }
 
 }  // namespace skrull
