@@ -167,7 +167,6 @@ std::uint64_t Executor::draw(std::uint64_t bound) {
     seed_ = seed;
     random_state_ = seed * 0xD1342543DE82EF95u + rank_of_process() * 0x632BE59BD9B4E019u;
   }
-  }
   std::uint64_t z = (random_state_ += 0x9E3779B97F4A7C15u);
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
