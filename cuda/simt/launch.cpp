@@ -16,7 +16,7 @@ void queue_kernel(cudaStream_t stream, const LaunchGrid& grid, dim3 block, std::
     try {
       run_grid(grid.size, block, shared_bytes, kernel);
     } catch (const Error& error) {
-      throw Error(fmt::format("kernel launched at {}:{}: {}", grid.where.file_name(), grid.where.line(), error.what()));
+      throw Error(fmt::format("kernel launched at {}:{}: {}", grid.where.file, grid.where.line, error.what()));
     }
   };
   if (stream == nullptr) return run();

@@ -93,7 +93,7 @@ struct Product {
 // Reads all of A and B before it writes; columns of op(A) are added up, multiplied by elements of op(B), in ascending
 // k.
 void Product::compute() const {
-  std::memset(workspace, 0xFF, workspace_bytes);
+  if (workspace_bytes > 0) std::memset(workspace, 0xFF, workspace_bytes);
   std::vector<float> left(m() * k());
   for (std::size_t j = 0; j < k(); ++j) {
     for (std::size_t i = 0; i < m(); ++i) {
