@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "simt/simt.h"
-#include "simt/stand_in/executor.h"
+#include "simt/stand_in/runtime.h"
 
 namespace skrull::simt {
 
@@ -20,7 +20,7 @@ void queue_kernel(cudaStream_t stream, const LaunchGrid& grid, dim3 block, std::
     }
   };
   if (stream == nullptr) return run();
-  queue_work(stream, std::move(run));
+  queue_step(stream, whole_step(std::move(run)));
 }
 
 }  // namespace skrull::simt

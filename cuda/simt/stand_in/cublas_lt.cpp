@@ -255,9 +255,6 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                        is_aligned(c, c_layout->leading_dimension, c_layout->type, chosen.alignment[2]) &&
                        is_aligned(d, d_layout->leading_dimension, d_layout->type, chosen.alignment[3]);
   if (!product.sizes_fit() || !aligned || workspace_bytes < chosen.workspace_bytes) return CUBLAS_STATUS_INVALID_VALUE;
-  const cudaError_t error = queue_step(stream, {[product] {
-                                         product.compute();
-                                         return true;
-                                       }});
+  const cudaError_t error = queue_step(stream, whole_step([product] { product.compute(); }));
   return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }

@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -87,15 +88,12 @@ class Executor {
   std::uint64_t finished_ = 0;  ///< of these
   std::chrono::steady_clock::time_point last_queued_;
   std::string error_;
+  std::optional<std::uint64_t> seed_;  ///< from which the state below was made
   std::uint64_t random_state_ = 0;
-  std::uint64_t seeded_by_ = 0;
   std::size_t refused_ = 0;  ///< steps in a row that could not be done yet
   Stream* burst_ = nullptr;  ///< is carried on with, for so many steps
   std::uint64_t burst_steps_ = 0;
   std::thread thread_;  // last: it uses all of the above
 };
-
-/// Queues work that is done in one go. What it throws becomes the device's error.
-void queue_work(cudaStream_t stream, std::function<void()> work);
 
 }  // namespace skrull::simt

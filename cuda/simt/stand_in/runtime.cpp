@@ -68,11 +68,12 @@ cudaError_t queue_step(cudaStream_t stream, Step step) {
   return answer(executor.queue(real_stream(stream), std::move(step)) ? cudaSuccess : cudaErrorInvalidResourceHandle);
 }
 
-void queue_work(cudaStream_t stream, std::function<void()> work) {
-  queue_step(stream, {[work = std::move(work)] {
-               work();
-               return true;
-             }});
+Step whole_step(std::function<void()> work, bool uses_device_memory) {
+  return {[work = std::move(work)] {
+            work();
+            return true;
+          },
+          uses_device_memory};
 }
 
 }  // namespace skrull::simt
@@ -234,11 +235,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
-  return queue_step(stream, {[function, data] {
-                               function(data);
-                               return true;
-                             },
-                             false});
+  return queue_step(stream, whole_step([function, data] { function(data); }, false));
 }
 
 // ---- events
@@ -258,12 +255,11 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (event == nullptr) return answer(cudaErrorInvalidResourceHandle);
   const std::uint64_t record = ++event->state->records;
-  return queue_step(stream, {[state = event->state, record] {
-                               state->when = std::chrono::steady_clock::now();
-                               state->reached_records = record;
-                               return true;
-                             },
-                             false});
+  const auto reach = [state = event->state, record] {
+    state->when = std::chrono::steady_clock::now();
+    state->reached_records = record;
+  };
+  return queue_step(stream, whole_step(reach, false));
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
