@@ -26,9 +26,9 @@ StepOutcome run_step(const StepBatches& batches, const TrainConfig& config, doub
   Stream& compute = device.compute_stream();
   Timeline& timeline = device.timeline();
   timeline.take();
-  const Event begin = compute.record();
+  const Event begin = compute.record_time();
   StepOutcome outcome;
-  double loss = 0;
+  std::vector<PendingLosses> losses;
   std::vector<std::pair<Event, Event>> micro_batches;
   parameters.begin_step(batches.micro_batch_count());
   for (std::int64_t i = 0; i < batches.micro_batch_count(); ++i) {
@@ -37,13 +37,15 @@ StepOutcome run_step(const StepBatches& batches, const TrainConfig& config, doub
     const MicroBatch batch = outcome.stopped ? MicroBatch() : batches.micro_batch(i);
     timeline.set_micro_batch(i);
     const auto span = timeline.scope(SpanKind::compute, compute, {"micro-batch"});
-    Event start = compute.record();
+    Event start = compute.record_time();
     attention.begin(batch);
-    loss += model.forward_backward(batch, parameters, attention, parameters).weighted_loss;
-    micro_batches.emplace_back(std::move(start), compute.record());
+    losses.push_back(model.forward_backward(batch, parameters, attention, parameters));
+    micro_batches.emplace_back(std::move(start), compute.record_time());
   }
   timeline.set_micro_batch(-1);
   parameters.finish_gradients();
+  double loss = 0;
+  for (const PendingLosses& micro_batch : losses) loss += micro_batch.sums().weighted_loss;
   outcome.loss = control.sum(loss);
   outcome.grad_norm = parameters.gradient_norm();
   outcome.updated = !outcome.stopped && std::isfinite(outcome.loss) && std::isfinite(outcome.grad_norm);
@@ -53,7 +55,7 @@ StepOutcome run_step(const StepBatches& batches, const TrainConfig& config, doub
                                  config.weight_decay};
     parameters.update(settings, clip_coefficient(outcome.grad_norm, config.max_grad_norm));
   }
-  outcome.times.step = seconds_between(begin, compute.record());
+  outcome.times.step = seconds_between(begin, compute.record_time());
   outcome.spans = timeline.take();
   const TimelineSums sums = sum_spans(outcome.spans);
   outcome.times.compute = -sums.waiting_in_micro_batches;

@@ -10,7 +10,6 @@
 #include "support/catch.h"
 
 using namespace skrull;
-using test::attention_reference;
 using test::Matrix;
 
 namespace {
@@ -158,7 +157,7 @@ TEST_CASE("rows without keys are 0 with log-sum-exp -infinity and leave no trace
   CHECK(std::isfinite(result.lse.at(30, 0)));
   const Gradients gradients = backward(shape, segments, x, result);
   for (std::int64_t i = 0; i < 30 * 64; ++i) CHECK(gradients.dq.get(i) == 0);
-  for (const double value : test::values_of(gradients.dk.view())) CHECK(std::isfinite(value));
+  for (const double value : values_of(gradients.dk.view())) CHECK(std::isfinite(value));
 }
 
 TEST_CASE("a call with no segments or empty ones does nothing") {

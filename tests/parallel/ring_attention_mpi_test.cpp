@@ -125,38 +125,38 @@ struct World {
   }
 };
 
-test::AttentionReference reference_of(const Sequence& s) {
+AttentionReference reference_of(const Sequence& s) {
   const AttentionSegment whole = {0, s.length, 0, s.length, true};
-  return test::attention_reference(shape, {&whole, 1}, s.q.view(), s.k.view(), s.v.view(), s.dout.view());
+  return attention_reference(shape, {&whole, 1}, s.q.view(), s.k.view(), s.v.view(), s.dout.view());
 }
 
 /// Largest error of each of out, lse, dq, dk, dv against the definition, relative to the largest value of the sequence
 /// (at least 0.1: inputs have unit variance).
 std::vector<double> errors_of(Packed& packed, const std::vector<Sequence>& sequences) {
   std::vector<double> errors(5, 0);
-  std::vector<std::unique_ptr<test::AttentionReference>> known(sequences.size());
+  std::vector<std::unique_ptr<AttentionReference>> known(sequences.size());
   for (std::size_t row = 0; row < packed.tokens.size(); ++row) {
     const auto index = static_cast<std::size_t>(packed.tokens[row].first);
     const std::int64_t token = packed.tokens[row].second;
     auto& reference = known[index];
-    if (!reference) reference = std::make_unique<test::AttentionReference>(reference_of(sequences[index]));
+    if (!reference) reference = std::make_unique<AttentionReference>(reference_of(sequences[index]));
     std::size_t which = 0;
     const auto compare = [&](ConstTensorView x, const std::vector<double>& expected) {
       double scale = 0.1;
       for (const double value : expected) scale = std::max(scale, std::abs(value));
       for (std::int64_t c = 0; c < x.cols(); ++c) {
-        const double error = std::abs(test::value_at(x, static_cast<std::int64_t>(row), c) -
+        const double error = std::abs(value_at(x, static_cast<std::int64_t>(row), c) -
                                       expected[static_cast<std::size_t>(token * x.cols() + c)]);
         // Written so that a NaN counts as an error.
         if (!(error / scale <= errors[which])) errors[which] = error / scale;
       }
       ++which;
     };
-    compare(packed.out.view(), reference->out);
+    compare(packed.out.view(), reference->out.values);
     compare(packed.lse.view(), reference->lse);
-    compare(packed.dq(), reference->dq);
-    compare(packed.dk(), reference->dk);
-    compare(packed.dv(), reference->dv);
+    compare(packed.dq(), reference->dq.values);
+    compare(packed.dk(), reference->dk.values);
+    compare(packed.dv(), reference->dv.values);
   }
   return errors;
 }

@@ -85,15 +85,16 @@ class Device {
   Buffer allocate_on_host(DType dtype, std::int64_t rows, std::int64_t cols, std::string category);
   const MemoryLedger& host_memory() const { return host_memory_; }
 
-  /// Host memory -> device. `host` (any host memory) holds target.elements() elements, contiguous; it may be reused
-  /// when `stream` has passed.
+  /// Host memory -> device. `host` (any host memory) holds target.elements() elements, contiguous. On the compute stream
+  /// it is read before this returns; on others when the stream gets there, and may be reused when it has passed.
   virtual void copy_to_device(Stream& stream, TensorView target, const void* host) = 0;
   /// Device -> host memory. The values are there once `stream` was synchronised.
   virtual void copy_to_host(Stream& stream, void* host, ConstTensorView source) = 0;
 
   /// Measured dense matrix-product rate in FLOP/s for `dtype` (the "peak" of the MFU); measured once, then remembered.
   virtual double peak_flops(DType dtype) = 0;
-  /// Bytes of memory free for allocation now (host: available RAM).
+  /// Bytes of memory free for allocation now. CPU: all that is available on the machine, whoever takes it; CUDA: this
+  /// rank's share of its GPU.
   virtual std::int64_t free_bytes() const = 0;
 
  protected:
@@ -123,7 +124,11 @@ std::unique_ptr<Device> make_background_cpu_device(int threads = 0);
 
 /// The CUDA device of this local rank; throws InvalidInput with the reason when this build or machine has none.
 std::unique_ptr<Device> make_cuda_device(int local_rank);
-/// True when make_cuda_device() would find a usable GPU.
-bool cuda_available();
+bool built_with_cuda();
+/// Why make_cuda_device() would find no usable GPU, for people; empty when it would. Starts nothing on a GPU.
+std::string cuda_problem();
+inline bool cuda_available() {
+  return cuda_problem().empty();
+}
 
 }  // namespace skrull

@@ -248,15 +248,7 @@ std::int64_t backward_scratch_floats(const AttentionShape& shape) {
 
 void cpu_attention_backward(const AttentionBackward& call) {
   using namespace attention;
-  constexpr std::string_view name = "attention_backward";
-  check_inputs(name, call.shape, call.segments, call.q, call.k, call.v, true);
-  check_dtype(name, "dout", call.dout, call.q.dtype());
-  check_shape(name, "dout", call.dout, call.q.rows(), call.q.cols());
-  check_fp32(name, "lse", call.lse, call.q.rows(), call.shape.num_heads);
-  check_fp32(name, "delta", call.delta, call.q.rows(), call.shape.num_heads);
-  check_fp32(name, "dq", call.dq, call.q.rows(), call.q.cols());
-  check_fp32(name, "dk", call.dk, call.k.rows(), call.k.cols());
-  check_fp32(name, "dv", call.dv, call.k.rows(), call.k.cols());
+  check_attention_backward(call);
   const BackwardPlan plan(call.shape);
   const std::vector<Chain> chains = chains_of(call, plan.group);
   const std::int64_t waves = chains.empty() ? 0 : chains.front().waves();

@@ -192,11 +192,7 @@ std::int64_t forward_scratch_floats(const AttentionShape& shape) {
 
 void cpu_attention_forward(const AttentionForward& call) {
   using namespace attention;
-  constexpr std::string_view name = "attention_forward";
-  check_inputs(name, call.shape, call.segments, call.q, call.k, call.v, false);
-  check_shape(name, "out", call.out, call.q.rows(), call.q.cols());
-  if (call.out.dtype() != call.q.dtype()) check_dtype(name, "out", call.out, DType::float32);
-  check_fp32(name, "lse", call.lse, call.q.rows(), call.shape.num_heads);
+  check_attention_forward(call);
   const ForwardPlan plan(call.shape);
   const std::vector<ForwardTask> tasks = forward_tasks(call, plan);
   const auto count = static_cast<std::int64_t>(tasks.size());

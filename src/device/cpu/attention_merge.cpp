@@ -11,11 +11,7 @@ using namespace attention;
 void cpu_attention_delta(std::int64_t head_dim, ConstTensorView out, ConstTensorView dout, TensorView delta) {
   const std::int64_t rows = delta.rows();
   const std::int64_t heads = delta.cols();
-  check_fp32("attention_delta", "delta", delta, rows, heads);
-  for (const auto& [name, view] : {std::pair{"out", out}, std::pair{"dout", dout}}) {
-    check_computable("attention_delta", name, view);
-    check_shape("attention_delta", name, view, rows, heads * head_dim);
-  }
+  check_attention_delta(head_dim, out, dout, delta);
   with_dtype(out.dtype(), [&](auto out_element) {
     with_dtype(dout.dtype(), [&](auto dout_element) {
       const auto* x = out.as<typename decltype(out_element)::type>();
@@ -41,10 +37,7 @@ void cpu_attention_merge(std::int64_t head_dim, ConstTensorView partial_out, Con
                          TensorView out, TensorView lse) {
   const std::int64_t rows = lse.rows();
   const std::int64_t heads = lse.cols();
-  check_fp32("attention_merge", "lse", lse, rows, heads);
-  check_fp32("attention_merge", "partial_lse", partial_lse, rows, heads);
-  check_fp32("attention_merge", "out", out, rows, heads * head_dim);
-  check_fp32("attention_merge", "partial_out", partial_out, rows, heads * head_dim);
+  check_attention_merge(head_dim, partial_out, partial_lse, out, lse);
   const float* from_lse = partial_lse.as<float>();
   const float* from_out = partial_out.as<float>();
   float* into_lse = lse.as<float>();

@@ -30,17 +30,6 @@ struct Free {
   void operator()(float* memory) const { std::free(memory); }
 };
 
-/// Throws when two of the ranges [begin, begin + length) meet.
-void check_disjoint(std::string_view operation, std::string_view what,
-                    std::vector<std::pair<std::int64_t, std::int64_t>> ranges) {
-  std::sort(ranges.begin(), ranges.end());
-  for (std::size_t i = 1; i < ranges.size(); ++i) {
-    const auto& [begin, length] = ranges[i - 1];
-    require(begin + length <= ranges[i].first, "{}: {} rows {}+{} and {}+{} of two segments overlap", operation, what,
-            begin, length, ranges[i].first, ranges[i].second);
-  }
-}
-
 }  // namespace
 
 void pack_transposed(const ConstTensorView& source, std::int64_t row, std::int64_t rows, std::int64_t head,
@@ -75,33 +64,6 @@ float* scratch(std::int64_t floats) {
     capacity = floats;
   }
   return memory.get();
-}
-
-void check_inputs(std::string_view operation, const AttentionShape& shape, std::span<const AttentionSegment> segments,
-                  const ConstTensorView& q, const ConstTensorView& k, const ConstTensorView& v, bool keys_once) {
-  require(shape.num_heads > 0 && shape.num_kv_heads > 0 && shape.num_heads % shape.num_kv_heads == 0 &&
-              shape.head_dim > 0 && shape.scale >= 0,
-          "{}: {} heads, {} key-value heads of size {}, scale {}: expected positive numbers, the first a multiple of "
-          "the second",
-          operation, shape.num_heads, shape.num_kv_heads, shape.head_dim, shape.scale);
-  check_computable(operation, "q", q);
-  check_shape(operation, "q", q, q.rows(), shape.num_heads * shape.head_dim);
-  for (const auto& [name, view] : {std::pair{"k", k}, std::pair{"v", v}}) {
-    check_dtype(operation, name, view, q.dtype());
-    check_shape(operation, name, view, k.rows(), shape.num_kv_heads * shape.head_dim);
-  }
-  std::vector<std::pair<std::int64_t, std::int64_t>> queries;
-  std::vector<std::pair<std::int64_t, std::int64_t>> keys;
-  for (const AttentionSegment& s : segments) {
-    require(s.q_len >= 0 && s.k_len >= 0 && s.q_begin >= 0 && s.k_begin >= 0 && s.q_begin + s.q_len <= q.rows() &&
-                s.k_begin + s.k_len <= k.rows(),
-            "{}: a segment of queries {}+{} and keys {}+{} does not fit {} query rows and {} key rows", operation,
-            s.q_begin, s.q_len, s.k_begin, s.k_len, q.rows(), k.rows());
-    if (s.q_len > 0) queries.emplace_back(s.q_begin, s.q_len);
-    if (s.k_len > 0) keys.emplace_back(s.k_begin, s.k_len);
-  }
-  check_disjoint(operation, "query", std::move(queries));
-  if (keys_once) check_disjoint(operation, "key", std::move(keys));
 }
 
 }  // namespace skrull::attention

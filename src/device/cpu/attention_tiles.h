@@ -7,13 +7,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
-#include <span>
-#include <string_view>
 #include <type_traits>
 
 #include "cpu/kernel.h"
 #include "cpu/vector_math.h"
 #include "skrull/core/tensor.h"
+#include "skrull/device/attention_operands.h"
 #include "skrull/device/ops.h"
 
 namespace skrull::attention {
@@ -38,14 +37,6 @@ constexpr std::int64_t round_up(std::int64_t x, std::int64_t unit) {
 }
 constexpr std::int64_t divide_up(std::int64_t x, std::int64_t unit) {
   return (x + unit - 1) / unit;
-}
-
-// --- masks ---
-
-/// How many of the segment's keys its query row `query` sees.
-inline std::int64_t visible_keys(const AttentionSegment& segment, std::int64_t query) {
-  if (!segment.causal) return segment.k_len;
-  return std::clamp<std::int64_t>(query + segment.k_len - segment.q_len + 1, 0, segment.k_len);
 }
 
 // --- sizes ---
@@ -202,7 +193,7 @@ inline constexpr float log2_e = 1.4426950408889634F;
   return x < -64.0F ? Floats{} : simd::scale_by_power(simd::exp2_fraction(x - power), power);
 }
 
-// --- scratch and checks ---
+// --- scratch ---
 
 /// Floats of scratch memory per thread.
 std::int64_t forward_scratch_floats(const AttentionShape& shape);
@@ -210,17 +201,5 @@ std::int64_t backward_scratch_floats(const AttentionShape& shape);
 
 /// 64-byte aligned memory of the calling thread, kept until it asks for more; contents undefined.
 float* scratch(std::int64_t floats);
-
-/// Throws RunFailure when shapes, dtypes or segments do not fit together, or query rows (with `keys_once`, also key
-/// rows) lie in two segments.
-void check_inputs(std::string_view operation, const AttentionShape& shape, std::span<const AttentionSegment> segments,
-                  const ConstTensorView& q, const ConstTensorView& k, const ConstTensorView& v, bool keys_once);
-
-/// Throws RunFailure unless `view` is rows x cols of fp32.
-inline void check_fp32(std::string_view operation, std::string_view operand, const ConstTensorView& view,
-                       std::int64_t rows, std::int64_t cols) {
-  check_shape(operation, operand, view, rows, cols);
-  check_dtype(operation, operand, view, DType::float32);
-}
 
 }  // namespace skrull::attention

@@ -1,0 +1,340 @@
+// Attention's backward on the tensor cores, for bf16 heads of 64 and 128: P = exp(scale Q K^T - log-sum-exp),
+// dS = P (dO V^T - delta); dV = P^T dO, dK = scale dS^T Q, dQ = scale dS K (Dao 2023, "FlashAttention-2").
+//
+// Two kernels, so that every sum has one owner and one order, without atomics: one whose blocks own a tile of keys and
+// go through the query heads of the group and their queries, one whose blocks own a tile of queries and go through the
+// keys. What a block owns are the rows of all its products, so weights pass from one product to the next in registers.
+
+#include "kernel/kernel.h"
+#include "ops/attention_general.h"
+#include "ops/attention_mma.h"
+#include "ops/attention_segments.h"
+#include "ops/native_attention.h"
+
+namespace skrull::attention {
+
+namespace {
+
+struct BackwardArguments {
+  SegmentTable table;
+  Rows<const bf16> q, k, v, dout;
+  Rows<const float> lse, delta;
+  Rows<float> dq, dk, dv;
+  int heads, kv_heads;
+  float scale, exponent_scale;
+};
+
+/// 128 rows are owned by a block and `others` of the other side are in shared memory at once: as many as leave room for
+/// the sums in registers.
+template <int kDim>
+struct KeyTiling {
+  static constexpr int blocks = kDim == 64 ? 2 : 1;  ///< of 16 rows that a warp owns, with two sums of kDim columns
+  static constexpr int keys = 128;
+  static constexpr int threads = keys / (16 * blocks) * 32;
+  static constexpr int queries = 32;
+  static constexpr std::size_t shared_bytes =
+      (2 * keys + 4 * queries) * kDim * sizeof(bf16) + 4 * queries * sizeof(float);
+};
+
+template <int kDim>
+struct QueryTiling {
+  static constexpr int blocks = 2;
+  static constexpr int queries = 128;
+  static constexpr int threads = queries / (16 * blocks) * 32;
+  static constexpr int keys = 32;
+  static constexpr std::size_t shared_bytes = (2 * queries + 4 * keys) * kDim * sizeof(bf16);
+};
+
+// --- gradients of keys and values ---
+
+/// The tiles of queries that see a tile of keys, for all query heads of the group, one after the other.
+template <int kDim>
+struct QueryTiles {
+  using Tiling = KeyTiling<kDim>;
+  const BackwardArguments& arguments;
+  const Segment& segment;
+  int first_head, first_tile, tiles_per_head;
+
+  __device__ int head(int step) const { return first_head + step / tiles_per_head; }
+  __device__ int row(int step) const { return (first_tile + step % tiles_per_head) * Tiling::queries; }
+
+  /// Starts copying the tile of a step.
+  __device__ void load(int step, bf16* q_tile, bf16* dout_tile) const {
+    const int column = head(step) * kDim;
+    const int first = segment.q_begin + row(step);
+    const int valid = segment.q_len - row(step);
+    load_tile<Tiling::queries, kDim, Tiling::threads>(q_tile, arguments.q, first, valid, column);
+    load_tile<Tiling::queries, kDim, Tiling::threads>(dout_tile, arguments.dout, first, valid, column);
+    cp_async_commit();
+  }
+
+  /// This thread's query's shift and delta. Rows behind the segment get weights of 0.
+  __device__ float2 statistics(int step) const {
+    const int query = row(step) + static_cast<int>(threadIdx.x);
+    if (threadIdx.x >= Tiling::queries || query >= segment.q_len) return make_float2(INFINITY, 0);
+    const int place = segment.q_begin + query;
+    return make_float2(exponent_shift(arguments.lse.row(place)[head(step)]), arguments.delta.row(place)[head(step)]);
+  }
+};
+
+template <int kDim>
+struct KeyGradients {
+  Accumulator<KeyTiling<kDim>::blocks, kDim> dk = {};
+  Accumulator<KeyTiling<kDim>::blocks, kDim> dv = {};
+};
+
+/// Adds what a tile of queries gives to the warp's keys.
+template <int kDim>
+__device__ void add_queries(const Segment& segment, int warp_key, int warp_row, int query, const bf16* k_tile,
+                            const bf16* v_tile, const bf16* q_tile, const bf16* dout_tile, const float2* statistics,
+                            float exponent_scale, KeyGradients<kDim>& sums) {
+  using Tiling = KeyTiling<kDim>;
+  constexpr int blocks = Tiling::blocks;
+  constexpr int queries = Tiling::queries;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  Accumulator<blocks, queries> weights = {};
+  multiply_rows<blocks, queries, kDim>(weights, k_tile, warp_row, q_tile);
+  const bool masked = warp_key + blocks * 16 > segment.visible_keys(query);
+#pragma unroll
+  for (int n = 0; n < queries / 8; ++n) {
+#pragma unroll
+    for (int pair = 0; pair < 2; ++pair) {
+      const int column = n * 8 + lane % 4 * 2 + pair;
+      const float shift = statistics[column].x;
+      const int visible = masked ? segment.visible_keys(query + column) : 0;
+#pragma unroll
+      for (int block = 0; block < blocks; ++block) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          float& weight = weights[block][n][2 * half + pair];
+          const bool hidden = masked && warp_key + block * 16 + half * 8 + lane / 4 >= visible;
+          weight = hidden ? 0 : fast_exp2(fmaf(weight, exponent_scale, -shift));
+        }
+      }
+    }
+  }
+  multiply_weights<blocks, queries, kDim>(sums.dv, weights, dout_tile);
+  Accumulator<blocks, queries> dweights = {};
+  multiply_rows<blocks, queries, kDim>(dweights, v_tile, warp_row, dout_tile);
+#pragma unroll
+  for (int n = 0; n < queries / 8; ++n) {
+#pragma unroll
+    for (int pair = 0; pair < 2; ++pair) {
+      const float delta = statistics[n * 8 + lane % 4 * 2 + pair].y;
+#pragma unroll
+      for (int block = 0; block < blocks; ++block) {
+#pragma unroll
+        for (int e = pair; e < 4; e += 2) weights[block][n][e] *= dweights[block][n][e] - delta;
+      }
+    }
+  }
+  multiply_weights<blocks, queries, kDim>(sums.dk, weights, q_tile);
+}
+
+template <int kDim>
+__global__ void __launch_bounds__(KeyTiling<kDim>::threads)
+    key_gradients_kernel(const __grid_constant__ BackwardArguments arguments) {
+  using Tiling = KeyTiling<kDim>;
+  constexpr int tile_elements = Tiling::queries * kDim;
+  DYNAMIC_SHARED_ARRAY(bf16, shared);
+  bf16* k_tile = shared;
+  bf16* v_tile = k_tile + Tiling::keys * kDim;
+  bf16* q_tiles = v_tile + Tiling::keys * kDim;  // two of each, one is filled while the other is used
+  bf16* dout_tiles = q_tiles + 2 * tile_elements;
+  float2* statistics = reinterpret_cast<float2*>(dout_tiles + 2 * tile_elements);
+
+  const int kv_head = static_cast<int>(blockIdx.x) % arguments.kv_heads;
+  const int tile = static_cast<int>(blockIdx.x) / arguments.kv_heads;
+  const Segment& segment = arguments.table.segment_of(tile);
+  const int tile_key = (tile - segment.first_tile) * Tiling::keys;
+  const int first_query = max(0, tile_key - segment.keys_of_first_query + 1);  // the first to see the tile's first key
+  if (first_query >= segment.q_len) return;
+  const int group = arguments.heads / arguments.kv_heads;
+  const int first_tile = first_query / Tiling::queries;
+  const int tiles = (segment.q_len + Tiling::queries - 1) / Tiling::queries - first_tile;
+  const QueryTiles<kDim> steps{arguments, segment, kv_head * group, first_tile, tiles};
+
+  const int warp_row = static_cast<int>(threadIdx.x) / 32 * 16 * Tiling::blocks;
+  const int warp_key = tile_key + warp_row;
+  const int kv_column = kv_head * kDim;
+  const int first = segment.k_begin + tile_key;
+  const int valid = segment.k_len - tile_key;
+  load_tile<Tiling::keys, kDim, Tiling::threads>(k_tile, arguments.k, first, valid, kv_column);
+  load_tile<Tiling::keys, kDim, Tiling::threads>(v_tile, arguments.v, first, valid, kv_column);
+  steps.load(0, q_tiles, dout_tiles);
+  if (threadIdx.x < Tiling::queries) statistics[threadIdx.x] = steps.statistics(0);
+
+  KeyGradients<kDim> sums;
+#pragma unroll 1
+  for (int step = 0; step < group * tiles; ++step) {
+    const int now = step % 2;
+    const int next = 1 - now;
+    const bool more = step + 1 < group * tiles;
+    cp_async_wait<0>();
+    __syncthreads();  // this step's tiles are there, nobody uses those of the step before any more
+    float2 next_statistics = {};
+    if (more) {
+      steps.load(step + 1, q_tiles + next * tile_elements, dout_tiles + next * tile_elements);
+      next_statistics = steps.statistics(step + 1);
+    }
+    const int query = steps.row(step);
+    if (warp_key < segment.keys_of_rows(query, Tiling::queries))
+      add_queries<kDim>(segment, warp_key, warp_row, query, k_tile, v_tile, q_tiles + now * tile_elements,
+                        dout_tiles + now * tile_elements, statistics + now * Tiling::queries, arguments.exponent_scale,
+                        sums);
+    if (more && threadIdx.x < Tiling::queries) statistics[next * Tiling::queries + threadIdx.x] = next_statistics;
+  }
+  add_result<Tiling::blocks, kDim>(arguments.dk, first, warp_row, valid, kv_column, arguments.scale, sums.dk);
+  add_result<Tiling::blocks, kDim>(arguments.dv, first, warp_row, valid, kv_column, 1, sums.dv);
+}
+
+// --- gradients of queries ---
+
+/// Shift and delta of the thread's rows; rows behind the segment get weights of 0.
+template <int kBlocks>
+struct RowStatistics {
+  float shift[kBlocks][2];
+  float delta[kBlocks][2];
+
+  __device__ RowStatistics(const BackwardArguments& arguments, const Segment& segment, int head, int first_row) {
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = first_row + block * 16 + half * 8 + static_cast<int>(threadIdx.x) % 32 / 4;
+        const int place = segment.q_begin + row;
+        const bool inside = row < segment.q_len;
+        shift[block][half] = inside ? exponent_shift(arguments.lse.row(place)[head]) : INFINITY;
+        delta[block][half] = inside ? arguments.delta.row(place)[head] : 0;
+      }
+    }
+  }
+};
+
+/// Adds what a tile of keys gives to the warp's queries.
+template <int kDim>
+__device__ void add_keys(const Segment& segment, int warp_query, int warp_row, int key, const bf16* q_tile,
+                         const bf16* dout_tile, const bf16* k_tile, const bf16* v_tile,
+                         const RowStatistics<QueryTiling<kDim>::blocks>& rows, float exponent_scale,
+                         Accumulator<QueryTiling<kDim>::blocks, kDim>& sums) {
+  using Tiling = QueryTiling<kDim>;
+  constexpr int blocks = Tiling::blocks;
+  constexpr int keys = Tiling::keys;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  Accumulator<blocks, keys> weights = {};
+  Accumulator<blocks, keys> dweights = {};
+  multiply_rows<blocks, keys, kDim>(weights, q_tile, warp_row, k_tile);
+  multiply_rows<blocks, keys, kDim>(dweights, dout_tile, warp_row, v_tile);
+  const bool masked = key + keys > segment.visible_keys(warp_query);
+#pragma unroll
+  for (int block = 0; block < blocks; ++block) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int half = e / 2;
+      const int visible = masked ? segment.visible_keys(warp_query + block * 16 + half * 8 + lane / 4) : 0;
+#pragma unroll
+      for (int n = 0; n < keys / 8; ++n) {
+        const bool hidden = masked && key + n * 8 + lane % 4 * 2 + e % 2 >= visible;
+        const float weight = fast_exp2(fmaf(weights[block][n][e], exponent_scale, -rows.shift[block][half]));
+        weights[block][n][e] = hidden ? 0 : weight * (dweights[block][n][e] - rows.delta[block][half]);
+      }
+    }
+  }
+  multiply_weights<blocks, keys, kDim>(sums, weights, k_tile);
+}
+
+template <int kDim>
+__global__ void __launch_bounds__(QueryTiling<kDim>::threads)
+    query_gradients_kernel(const __grid_constant__ BackwardArguments arguments) {
+  using Tiling = QueryTiling<kDim>;
+  constexpr int tile_elements = Tiling::keys * kDim;
+  DYNAMIC_SHARED_ARRAY(bf16, shared);
+  bf16* q_tile = shared;
+  bf16* dout_tile = q_tile + Tiling::queries * kDim;
+  bf16* k_tiles = dout_tile + Tiling::queries * kDim;  // two of each, one is filled while the other is used
+  bf16* v_tiles = k_tiles + 2 * tile_elements;
+
+  const int head = static_cast<int>(blockIdx.x) % arguments.heads;
+  const int tile = static_cast<int>(blockIdx.x) / arguments.heads;
+  const Segment& segment = arguments.table.segment_of(tile);
+  // The last rows, which see the most keys, come first.
+  const int tiles = (segment.q_len + Tiling::queries - 1) / Tiling::queries;
+  const int tile_row = (tiles - 1 - (tile - segment.first_tile)) * Tiling::queries;
+  const int warp_row = static_cast<int>(threadIdx.x) / 32 * 16 * Tiling::blocks;
+  const int warp_query = tile_row + warp_row;
+  const int tile_keys = segment.keys_of_rows(tile_row, Tiling::queries);
+  const int warp_keys = segment.keys_of_rows(warp_query, 16 * Tiling::blocks);
+  if (tile_keys == 0) return;
+
+  const int column = head * kDim;
+  const int kv_column = head / (arguments.heads / arguments.kv_heads) * kDim;
+  const int first = segment.q_begin + tile_row;
+  const int valid = segment.q_len - tile_row;
+  const auto load_keys = [&](int key, int buffer) {
+    const int first_key = segment.k_begin + key;
+    const int valid_keys = segment.k_len - key;
+    load_tile<Tiling::keys, kDim, Tiling::threads>(k_tiles + buffer * tile_elements, arguments.k, first_key, valid_keys,
+                                                   kv_column);
+    load_tile<Tiling::keys, kDim, Tiling::threads>(v_tiles + buffer * tile_elements, arguments.v, first_key, valid_keys,
+                                                   kv_column);
+    cp_async_commit();
+  };
+  load_tile<Tiling::queries, kDim, Tiling::threads>(q_tile, arguments.q, first, valid, column);
+  load_tile<Tiling::queries, kDim, Tiling::threads>(dout_tile, arguments.dout, first, valid, column);
+  load_keys(0, 0);
+  const RowStatistics<Tiling::blocks> rows(arguments, segment, head, warp_query);
+
+  Accumulator<Tiling::blocks, kDim> sums = {};
+#pragma unroll 1
+  for (int key = 0; key < tile_keys; key += Tiling::keys) {
+    const int now = key / Tiling::keys % 2;
+    cp_async_wait<0>();
+    __syncthreads();  // these keys and values are there, nobody uses those before any more
+    if (key + Tiling::keys < tile_keys) load_keys(key + Tiling::keys, 1 - now);
+    if (key < warp_keys)
+      add_keys<kDim>(segment, warp_query, warp_row, key, q_tile, dout_tile, k_tiles + now * tile_elements,
+                     v_tiles + now * tile_elements, rows, arguments.exponent_scale, sums);
+  }
+  add_result<Tiling::blocks, kDim>(arguments.dq, first, warp_row, valid, column, arguments.scale, sums);
+}
+
+template <int kDim>
+void backward(cudaStream_t stream, const AttentionBackward& a) {
+  BackwardArguments arguments{{},
+                              rows_of<bf16>(a.q),
+                              rows_of<bf16>(a.k),
+                              rows_of<bf16>(a.v),
+                              rows_of<bf16>(a.dout),
+                              rows_of<float>(a.lse),
+                              rows_of<float>(a.delta),
+                              rows_of<float>(a.dq),
+                              rows_of<float>(a.dk),
+                              rows_of<float>(a.dv),
+                              static_cast<int>(a.shape.num_heads),
+                              static_cast<int>(a.shape.num_kv_heads),
+                              a.shape.scale,
+                              exponent_scale(a.shape.scale)};
+  for_each_table(a.segments, Side::keys, KeyTiling<kDim>::keys, [&](const SegmentTable& table) {
+    arguments.table = table;
+    launch(key_gradients_kernel<kDim>, grid_of(table, a.shape.num_kv_heads), dim3(KeyTiling<kDim>::threads),
+           KeyTiling<kDim>::shared_bytes, stream, arguments);
+  });
+  for_each_table(a.segments, Side::queries, QueryTiling<kDim>::queries, [&](const SegmentTable& table) {
+    arguments.table = table;
+    launch(query_gradients_kernel<kDim>, grid_of(table, a.shape.num_heads), dim3(QueryTiling<kDim>::threads),
+           QueryTiling<kDim>::shared_bytes, stream, arguments);
+  });
+}
+
+}  // namespace
+
+void native_backward(cudaStream_t stream, const AttentionBackward& attention) {
+  check_attention_backward(attention);
+  const bool fast = fast_inputs(attention.shape, attention.q, attention.k, attention.v) &&
+                    rows_of_16_bytes(attention.dout) && rows_of_pairs(attention.dq) && rows_of_pairs(attention.dk) &&
+                    rows_of_pairs(attention.dv);
+  if (!fast) return general_backward(stream, attention);
+  (attention.shape.head_dim == 64 ? backward<64> : backward<128>)(stream, attention);
+}
+
+}  // namespace skrull::attention

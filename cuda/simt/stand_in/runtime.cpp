@@ -1,0 +1,279 @@
+// Devices, streams and events.
+
+#include "simt/stand_in/runtime.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "simt/simt.h"
+#include "simt/stand_in/device_memory.h"
+
+struct CUevent_st {
+  std::shared_ptr<skrull::simt::EventState> state;
+};
+
+namespace skrull::simt {
+namespace {
+
+thread_local cudaError_t last_error = cudaSuccess;
+thread_local int current_device = 0;
+
+constexpr int version = 13000;
+
+cudaStream_t default_stream() {
+  static const cudaStream_t stream = Executor::instance().create_stream();
+  return stream;
+}
+
+cudaStream_t real_stream(cudaStream_t stream) {
+  return stream != nullptr ? stream : default_stream();
+}
+
+/// SKRULL_SIMT_GPUS: ranks that each have one of their own take another way than ranks that share one.
+int number_of_devices() {
+  const char* number = std::getenv("SKRULL_SIMT_GPUS");
+  return number != nullptr ? std::atoi(number) : 1;
+}
+
+cudaError_t ask_device(const std::function<bool()>& done) {
+  if (Executor::instance().is_this_thread()) return answer(cudaErrorNotPermitted);
+  if (!Executor::instance().error().empty()) return answer(cudaErrorLaunchFailure);
+  return Executor::instance().ask(done) ? cudaSuccess : answer(cudaErrorNotReady);
+}
+
+std::function<bool()> reached(cudaEvent_t event) {
+  return [record = event->state->latest] { return !record || record->reached; };
+}
+
+}  // namespace
+
+cudaError_t answer(cudaError_t error) {
+  if (error != cudaSuccess) last_error = error;
+  return error;
+}
+
+cudaError_t wait_on_device(const std::function<bool()>& done) {
+  if (Executor::instance().is_this_thread()) return answer(cudaErrorNotPermitted);
+  Executor::instance().wait_for(done);
+  return answer(Executor::instance().error().empty() ? cudaSuccess : cudaErrorLaunchFailure);
+}
+
+cudaError_t queue_step(cudaStream_t stream, Step step) {
+  Executor& executor = Executor::instance();
+  if (executor.is_this_thread()) return answer(cudaErrorNotPermitted);
+  if (!executor.error().empty()) return answer(cudaErrorLaunchFailure);
+  return answer(executor.queue(real_stream(stream), std::move(step)) ? cudaSuccess : cudaErrorInvalidResourceHandle);
+}
+
+Step whole_step(std::function<void()> work, bool uses_device_memory) {
+  return {[work = std::move(work)] {
+            work();
+            return true;
+          },
+          uses_device_memory};
+}
+
+}  // namespace skrull::simt
+
+using namespace skrull::simt;
+
+// ---- errors
+
+cudaError_t cudaGetLastError() {
+  return std::exchange(last_error, cudaSuccess);
+}
+cudaError_t cudaPeekAtLastError() {
+  return last_error;
+}
+
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "cudaSuccess";
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorStubLibrary:
+      return "cudaErrorStubLibrary";
+    case cudaErrorInsufficientDriver:
+      return "cudaErrorInsufficientDriver";
+    case cudaErrorNoDevice:
+      return "cudaErrorNoDevice";
+    case cudaErrorInvalidDevice:
+      return "cudaErrorInvalidDevice";
+    case cudaErrorInvalidResourceHandle:
+      return "cudaErrorInvalidResourceHandle";
+    case cudaErrorNotReady:
+      return "cudaErrorNotReady";
+    case cudaErrorLaunchFailure:
+      return "cudaErrorLaunchFailure";
+    case cudaErrorNotPermitted:
+      return "cudaErrorNotPermitted";
+  }
+  return "unrecognized error code";
+}
+
+const char* cudaGetErrorString(cudaError_t error) {
+  if (error != cudaErrorLaunchFailure) return cudaGetErrorName(error);
+  thread_local std::string text;
+  text = Executor::instance().error();
+  return text.c_str();
+}
+
+// ---- devices
+
+cudaError_t cudaDriverGetVersion(int* result) {
+  *result = version;
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* result) {
+  *result = version;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = number_of_devices();
+  return answer(*count > 0 ? cudaSuccess : cudaErrorNoDevice);
+}
+cudaError_t cudaSetDevice(int device) {
+  if (device < 0 || device >= number_of_devices()) return answer(cudaErrorInvalidDevice);
+  current_device = device;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = current_device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (device < 0 || device >= number_of_devices()) return answer(cudaErrorInvalidDevice);
+  *properties = {};
+  std::snprintf(properties->name, sizeof(properties->name), "CPU stand-in");
+  properties->totalGlobalMem = DeviceMemory::instance().capacity();
+  properties->sharedMemPerBlock = max_static_shared_bytes;
+  properties->sharedMemPerBlockOptin = max_shared_bytes;
+  properties->major = 8;
+  properties->minor = 0;
+  properties->multiProcessorCount = 4;
+  properties->l2CacheSize = 1 << 20;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  cudaDeviceProp properties;
+  if (const cudaError_t error = cudaGetDeviceProperties(&properties, device); error != cudaSuccess) return error;
+  switch (attribute) {
+    case cudaDevAttrMaxSharedMemoryPerBlock:
+      *value = static_cast<int>(properties.sharedMemPerBlock);
+      return cudaSuccess;
+    case cudaDevAttrMultiProcessorCount:
+      *value = properties.multiProcessorCount;
+      return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = properties.major;
+      return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor:
+      *value = properties.minor;
+      return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = static_cast<int>(properties.sharedMemPerBlockOptin);
+      return cudaSuccess;
+  }
+  return answer(cudaErrorInvalidValue);
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char* bus_id, int bytes, int device) {
+  if (device < 0 || device >= number_of_devices()) return answer(cudaErrorInvalidDevice);
+  const int needed = std::snprintf(bus_id, static_cast<std::size_t>(bytes), "0000:%02x:00.0", device + 1);
+  return answer(needed < bytes ? cudaSuccess : cudaErrorInvalidValue);
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize() {
+  return wait_on_device(Executor::instance().all_done(nullptr));
+}
+cudaError_t cudaFuncSetAttribute(const void* /*kernel*/, cudaFuncAttribute /*attribute*/, int value) {
+  const bool possible = value >= 0 && static_cast<std::size_t>(value) <= max_shared_bytes;
+  return answer(possible ? cudaSuccess : cudaErrorInvalidValue);
+}
+
+// ---- streams
+
+cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+  return cudaStreamCreateWithPriority(stream, cudaStreamDefault, 0);
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  return cudaStreamCreateWithPriority(stream, flags, 0);
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned /*flags*/, int /*priority*/) {
+  *stream = Executor::instance().create_stream();
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  if (stream == nullptr) return answer(cudaErrorInvalidResourceHandle);
+  Executor::instance().destroy_stream(stream);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  return ask_device(Executor::instance().all_done(real_stream(stream)));
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  return wait_on_device(Executor::instance().all_done(real_stream(stream)));
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
+  if (event == nullptr) return answer(cudaErrorInvalidResourceHandle);
+  // What is recorded later does not matter.
+  return queue_step(stream, {[record = event->state->latest] { return !record || record->reached; }, false});
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
+  return queue_step(stream, whole_step([function, data] { function(data); }, false));
+}
+
+// ---- events
+
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  return cudaEventCreateWithFlags(event, cudaEventDefault);
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  *event = new CUevent_st{std::make_shared<EventState>((flags & cudaEventDisableTiming) == 0)};
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (event == nullptr) return answer(cudaErrorInvalidResourceHandle);
+  event->state->latest = std::make_shared<EventRecord>();
+  const auto reach = [record = event->state->latest] {
+    record->when = std::chrono::steady_clock::now();
+    record->reached = true;
+  };
+  return queue_step(stream, whole_step(reach, false));
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  return ask_device(reached(event));
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  return wait_on_device(reached(event));
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
+  for (const cudaEvent_t event : {start, end}) {
+    if (!event->state->timed || !event->state->latest) return answer(cudaErrorInvalidResourceHandle);
+    if (!event->state->reached()) return answer(cudaErrorNotReady);
+  }
+  const std::chrono::duration<float, std::milli> elapsed = end->state->latest->when - start->state->latest->when;
+  *milliseconds = elapsed.count();
+  return cudaSuccess;
+}
