@@ -1,20 +1,17 @@
 // Attention's backward on the tensor cores, for bf16 heads of 64 and 128: P = exp(scale Q K^T - log-sum-exp),
 // dS = P (dO V^T - delta); dV = P^T dO, dK = scale dS^T Q, dQ = scale dS K (Dao 2023, "FlashAttention-2").
 //
-// Two kernels, so that every sum has one owner and one order, without atomics: one whose blocks own a tile of keys and go
-// through the query heads of the group and their queries, one whose blocks own a tile of queries and go through the keys.
-// What a block owns are the rows of all its products, so weights pass from one product to the next in registers.
+// Two kernels, so that every sum has one owner and one order, without atomics: one whose blocks own a tile of keys and
+// go through the query heads of the group and their queries, one whose blocks own a tile of queries and go through the
+// keys. What a block owns are the rows of all its products, so weights pass from one product to the next in registers.
 
-#include "device/cuda_stream.h"
 #include "kernel/kernel.h"
 #include "ops/attention_general.h"
 #include "ops/attention_mma.h"
 #include "ops/attention_segments.h"
-#include "ops/cuda_ops.h"
+#include "ops/native_attention.h"
 
-namespace skrull {
-
-namespace attention {
+namespace skrull::attention {
 
 namespace {
 
@@ -63,8 +60,8 @@ struct QueryTiles {
 
   /// Starts copying the tile of a step.
   __device__ void load(int step, bf16* q_tile, bf16* dout_tile) const {
-    const std::int64_t column = std::int64_t{head(step)} * kDim;
-    const std::int64_t first = std::int64_t{segment.q_begin} + row(step);
+    const int column = head(step) * kDim;
+    const int first = segment.q_begin + row(step);
     const int valid = segment.q_len - row(step);
     load_tile<Tiling::queries, kDim, Tiling::threads>(q_tile, arguments.q, first, valid, column);
     load_tile<Tiling::queries, kDim, Tiling::threads>(dout_tile, arguments.dout, first, valid, column);
@@ -75,7 +72,7 @@ struct QueryTiles {
   __device__ float2 statistics(int step) const {
     const int query = row(step) + static_cast<int>(threadIdx.x);
     if (threadIdx.x >= Tiling::queries || query >= segment.q_len) return make_float2(INFINITY, 0);
-    const std::int64_t place = std::int64_t{segment.q_begin} + query;
+    const int place = segment.q_begin + query;
     return make_float2(exponent_shift(arguments.lse.row(place)[head(step)]), arguments.delta.row(place)[head(step)]);
   }
 };
@@ -159,8 +156,8 @@ __global__ void __launch_bounds__(KeyTiling<kDim>::threads)
 
   const int warp_row = static_cast<int>(threadIdx.x) / 32 * 16 * Tiling::blocks;
   const int warp_key = tile_key + warp_row;
-  const std::int64_t kv_column = std::int64_t{kv_head} * kDim;
-  const std::int64_t first = std::int64_t{segment.k_begin} + tile_key;
+  const int kv_column = kv_head * kDim;
+  const int first = segment.k_begin + tile_key;
   const int valid = segment.k_len - tile_key;
   load_tile<Tiling::keys, kDim, Tiling::threads>(k_tile, arguments.k, first, valid, kv_column);
   load_tile<Tiling::keys, kDim, Tiling::threads>(v_tile, arguments.v, first, valid, kv_column);
@@ -168,6 +165,7 @@ __global__ void __launch_bounds__(KeyTiling<kDim>::threads)
   if (threadIdx.x < Tiling::queries) statistics[threadIdx.x] = steps.statistics(0);
 
   KeyGradients<kDim> sums;
+#pragma unroll 1
   for (int step = 0; step < group * tiles; ++step) {
     const int now = step % 2;
     const int next = 1 - now;
@@ -180,8 +178,7 @@ __global__ void __launch_bounds__(KeyTiling<kDim>::threads)
       next_statistics = steps.statistics(step + 1);
     }
     const int query = steps.row(step);
-    const int last_query = min(query + Tiling::queries, segment.q_len) - 1;
-    if (warp_key < segment.visible_keys(last_query))
+    if (warp_key < segment.keys_of_rows(query, Tiling::queries))
       add_queries<kDim>(segment, warp_key, warp_row, query, k_tile, v_tile, q_tiles + now * tile_elements,
                         dout_tiles + now * tile_elements, statistics + now * Tiling::queries, arguments.exponent_scale,
                         sums);
@@ -205,7 +202,7 @@ struct RowStatistics {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int row = first_row + block * 16 + half * 8 + static_cast<int>(threadIdx.x) % 32 / 4;
-        const std::int64_t place = std::int64_t{segment.q_begin} + row;
+        const int place = segment.q_begin + row;
         const bool inside = row < segment.q_len;
         shift[block][half] = inside ? exponent_shift(arguments.lse.row(place)[head]) : INFINITY;
         delta[block][half] = inside ? arguments.delta.row(place)[head] : 0;
@@ -265,18 +262,16 @@ __global__ void __launch_bounds__(QueryTiling<kDim>::threads)
   const int tile_row = (tiles - 1 - (tile - segment.first_tile)) * Tiling::queries;
   const int warp_row = static_cast<int>(threadIdx.x) / 32 * 16 * Tiling::blocks;
   const int warp_query = tile_row + warp_row;
-  const int tile_keys = segment.visible_keys(min(tile_row + Tiling::queries, segment.q_len) - 1);
-  const int warp_keys = warp_query < segment.q_len
-                            ? segment.visible_keys(min(warp_query + 16 * Tiling::blocks, segment.q_len) - 1)
-                            : 0;
+  const int tile_keys = segment.keys_of_rows(tile_row, Tiling::queries);
+  const int warp_keys = segment.keys_of_rows(warp_query, 16 * Tiling::blocks);
   if (tile_keys == 0) return;
 
-  const std::int64_t column = std::int64_t{head} * kDim;
-  const std::int64_t kv_column = std::int64_t{head / (arguments.heads / arguments.kv_heads)} * kDim;
-  const std::int64_t first = std::int64_t{segment.q_begin} + tile_row;
+  const int column = head * kDim;
+  const int kv_column = head / (arguments.heads / arguments.kv_heads) * kDim;
+  const int first = segment.q_begin + tile_row;
   const int valid = segment.q_len - tile_row;
   const auto load_keys = [&](int key, int buffer) {
-    const std::int64_t first_key = std::int64_t{segment.k_begin} + key;
+    const int first_key = segment.k_begin + key;
     const int valid_keys = segment.k_len - key;
     load_tile<Tiling::keys, kDim, Tiling::threads>(k_tiles + buffer * tile_elements, arguments.k, first_key, valid_keys,
                                                    kv_column);
@@ -290,6 +285,7 @@ __global__ void __launch_bounds__(QueryTiling<kDim>::threads)
   const RowStatistics<Tiling::blocks> rows(arguments, segment, head, warp_query);
 
   Accumulator<Tiling::blocks, kDim> sums = {};
+#pragma unroll 1
   for (int key = 0; key < tile_keys; key += Tiling::keys) {
     const int now = key / Tiling::keys % 2;
     cp_async_wait<0>();
@@ -332,16 +328,13 @@ void backward(cudaStream_t stream, const AttentionBackward& a) {
 
 }  // namespace
 
-}  // namespace attention
-
-void CudaOps::attention_backward(Stream& stream, const AttentionBackward& call) {
-  check_attention_backward(call);
-  const bool fast = attention::fast_inputs(call.shape, call.q, call.k, call.v) &&
-                    attention::rows_of_16_bytes(call.dout) && attention::rows_of_pairs(call.dq) &&
-                    attention::rows_of_pairs(call.dk) && attention::rows_of_pairs(call.dv);
-  if (!fast) return attention::general_backward(cuda_stream(stream), call);
-  const auto backward = call.shape.head_dim == 64 ? attention::backward<64> : attention::backward<128>;
-  backward(cuda_stream(stream), call);
+void native_backward(cudaStream_t stream, const AttentionBackward& attention) {
+  check_attention_backward(attention);
+  const bool fast = fast_inputs(attention.shape, attention.q, attention.k, attention.v) &&
+                    rows_of_16_bytes(attention.dout) && rows_of_pairs(attention.dq) && rows_of_pairs(attention.dk) &&
+                    rows_of_pairs(attention.dv);
+  if (!fast) return general_backward(stream, attention);
+  (attention.shape.head_dim == 64 ? backward<64> : backward<128>)(stream, attention);
 }
 
-}  // namespace skrull
+}  // namespace skrull::attention

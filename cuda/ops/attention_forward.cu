@@ -2,16 +2,13 @@
 // A block takes a tile of queries of one head and goes through the keys; a row's largest score and sum are kept in
 // registers, in powers of two.
 
-#include "device/cuda_stream.h"
 #include "kernel/kernel.h"
 #include "ops/attention_general.h"
 #include "ops/attention_mma.h"
 #include "ops/attention_segments.h"
-#include "ops/cuda_ops.h"
+#include "ops/native_attention.h"
 
-namespace skrull {
-
-namespace attention {
+namespace skrull::attention {
 
 namespace {
 
@@ -19,10 +16,10 @@ constexpr int threads = 128;
 constexpr int blocks_of_rows = 2;  ///< of 16, per warp: what a warp reads of the keys serves 32 rows
 constexpr int warp_rows = blocks_of_rows * 16;
 constexpr int queries = threads / 32 * warp_rows;
-constexpr int keys = 64;
-
 template <int kDim>
-constexpr std::size_t shared_bytes = (queries + 2 * keys) * kDim * sizeof(bf16);
+constexpr int keys = 4096 / kDim;  ///< as many as leave room for the sums in registers
+template <int kDim>
+constexpr std::size_t shared_bytes = (queries + 4 * keys<kDim>)*kDim * sizeof(bf16);
 
 template <class Out>
 struct ForwardArguments {
@@ -48,7 +45,8 @@ __device__ void store_pair(bf16* target, float first, float second) {
 }
 
 /// Scores of keys that a row does not see become -infinity.
-__device__ void mask_scores(Accumulator<blocks_of_rows, keys>& scores, const Segment& segment, int first_row,
+template <int kKeys>
+__device__ void mask_scores(Accumulator<blocks_of_rows, kKeys>& scores, const Segment& segment, int first_row,
                             int first_key) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
@@ -57,15 +55,15 @@ __device__ void mask_scores(Accumulator<blocks_of_rows, keys>& scores, const Seg
     for (int e = 0; e < 4; ++e) {
       const int visible = segment.visible_keys(first_row + block * 16 + e / 2 * 8 + lane / 4);
 #pragma unroll
-      for (int n = 0; n < keys / 8; ++n)
+      for (int n = 0; n < kKeys / 8; ++n)
         if (first_key + n * 8 + lane % 4 * 2 + e % 2 >= visible) scores[block][n][e] = -INFINITY;
     }
   }
 }
 
 /// Scores become weights relative to the new largest score; sums and `result` are brought to it.
-template <int kDim>
-__device__ void online_softmax(Accumulator<blocks_of_rows, keys>& scores, RowState& state,
+template <int kDim, int kKeys>
+__device__ void online_softmax(Accumulator<blocks_of_rows, kKeys>& scores, RowState& state,
                                Accumulator<blocks_of_rows, kDim>& result, float exponent_scale) {
 #pragma unroll
   for (int block = 0; block < blocks_of_rows; ++block) {
@@ -73,15 +71,14 @@ __device__ void online_softmax(Accumulator<blocks_of_rows, keys>& scores, RowSta
     for (int half = 0; half < 2; ++half) {
       float largest = -INFINITY;
 #pragma unroll
-      for (int n = 0; n < keys / 8; ++n)
+      for (int n = 0; n < kKeys / 8; ++n)
         largest = fmaxf(largest, fmaxf(scores[block][n][2 * half], scores[block][n][2 * half + 1]));
       const float before = state.largest[block][half];
       const float now = fmaxf(before, row_max(largest) * exponent_scale);
       const float shift = now == -INFINITY ? 0 : now;  // no key seen so far
-      const float correction = fast_exp2(before - shift);
       float sum = 0;
 #pragma unroll
-      for (int n = 0; n < keys / 8; ++n) {
+      for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
         for (int e = 2 * half; e < 2 * half + 2; ++e) {
           float& weight = scores[block][n][e];
@@ -89,13 +86,18 @@ __device__ void online_softmax(Accumulator<blocks_of_rows, keys>& scores, RowSta
           sum += weight;
         }
       }
-      state.largest[block][half] = now;
-      state.sum[block][half] = state.sum[block][half] * correction + sum;
+      // Most tiles hold no larger score than was seen before.
+      if (__any_sync(0xFFFFFFFFU, now > before)) {
+        const float correction = fast_exp2(before - shift);
+        state.sum[block][half] *= correction;
 #pragma unroll
-      for (int n = 0; n < kDim / 8; ++n) {
-        result[block][n][2 * half] *= correction;
-        result[block][n][2 * half + 1] *= correction;
+        for (int n = 0; n < kDim / 8; ++n) {
+          result[block][n][2 * half] *= correction;
+          result[block][n][2 * half + 1] *= correction;
+        }
       }
+      state.largest[block][half] = now;
+      state.sum[block][half] += sum;
     }
   }
 }
@@ -111,9 +113,9 @@ __device__ void write_rows(const ForwardArguments<Out>& arguments, const Segment
       const float sum = row_sum(state.sum[block][half]);
       const int row = first_row + block * 16 + half * 8 + lane / 4;
       if (row >= segment.q_len) continue;
-      const std::int64_t place = std::int64_t{segment.q_begin} + row;
+      const int place = segment.q_begin + row;
       const float inverse = sum > 0 ? 1 / sum : 0;
-      Out* out = arguments.out.row(place) + std::int64_t{head} * kDim + lane % 4 * 2;
+      Out* out = arguments.out.row(place) + head * kDim + lane % 4 * 2;
 #pragma unroll
       for (int n = 0; n < kDim / 8; ++n)
         store_pair(out + n * 8, result[block][n][2 * half] * inverse, result[block][n][2 * half + 1] * inverse);
@@ -123,14 +125,14 @@ __device__ void write_rows(const ForwardArguments<Out>& arguments, const Segment
   }
 }
 
-/// Keys and values have one buffer each: values arrive while scores are computed, the next keys while weights and
-/// values are multiplied.
 template <int kDim, class Out>
 __global__ void __launch_bounds__(threads) forward_kernel(const __grid_constant__ ForwardArguments<Out> arguments) {
+  constexpr int tile_keys = keys<kDim>;
+  constexpr int tile_elements = tile_keys * kDim;
   DYNAMIC_SHARED_ARRAY(bf16, shared);
   bf16* q_tile = shared;
-  bf16* k_tile = q_tile + queries * kDim;
-  bf16* v_tile = k_tile + keys * kDim;
+  bf16* k_tiles = q_tile + queries * kDim;  // two of each, one is filled while the other is used
+  bf16* v_tiles = k_tiles + 2 * tile_elements;
 
   const int head = static_cast<int>(blockIdx.x) % arguments.heads;
   const int tile = static_cast<int>(blockIdx.x) / arguments.heads;
@@ -139,40 +141,39 @@ __global__ void __launch_bounds__(threads) forward_kernel(const __grid_constant_
   const int tiles = (segment.q_len + queries - 1) / queries;
   const int tile_row = (tiles - 1 - (tile - segment.first_tile)) * queries;
   const int warp_row = tile_row + static_cast<int>(threadIdx.x) / 32 * warp_rows;
-  const int tile_keys = segment.visible_keys(min(tile_row + queries, segment.q_len) - 1);
-  const int warp_keys = warp_row < segment.q_len ? segment.visible_keys(min(warp_row + warp_rows, segment.q_len) - 1) : 0;
+  const int keys_of_tile = segment.keys_of_rows(tile_row, queries);
+  const int keys_of_warp = segment.keys_of_rows(warp_row, warp_rows);
   const int keys_of_all_rows = segment.visible_keys(warp_row);
 
-  const std::int64_t kv_column = std::int64_t{head / arguments.group} * kDim;
-  const auto load_keys = [&](bf16* into, const Rows<const bf16>& from, int key) {
-    load_tile<keys, kDim, threads>(into, from, std::int64_t{segment.k_begin} + key, segment.k_len - key, kv_column);
+  const int kv_column = head / arguments.group * kDim;
+  const auto load_keys = [&](int key, int buffer) {
+    const int first = segment.k_begin + key;
+    const int valid = segment.k_len - key;
+    load_tile<tile_keys, kDim, threads>(k_tiles + buffer * tile_elements, arguments.k, first, valid, kv_column);
+    load_tile<tile_keys, kDim, threads>(v_tiles + buffer * tile_elements, arguments.v, first, valid, kv_column);
     cp_async_commit();
   };
   Accumulator<blocks_of_rows, kDim> result = {};
   RowState state = {};
 #pragma unroll
-  for (int block = 0; block < blocks_of_rows; ++block)
-    state.largest[block][0] = state.largest[block][1] = -INFINITY;
+  for (int block = 0; block < blocks_of_rows; ++block) state.largest[block][0] = state.largest[block][1] = -INFINITY;
 
-  if (tile_keys > 0) {
-    load_tile<queries, kDim, threads>(q_tile, arguments.q, std::int64_t{segment.q_begin} + tile_row,
-                                      segment.q_len - tile_row, std::int64_t{head} * kDim);
-    load_keys(k_tile, arguments.k, 0);
+  if (keys_of_tile > 0) {
+    load_tile<queries, kDim, threads>(q_tile, arguments.q, segment.q_begin + tile_row, segment.q_len - tile_row,
+                                      head * kDim);
+    load_keys(0, 0);
   }
-  for (int key = 0; key < tile_keys; key += keys) {
-    const bool computes = key < warp_keys;
+  for (int key = 0; key < keys_of_tile; key += tile_keys) {
+    const int now = key / tile_keys % 2;
     cp_async_wait<0>();
-    __syncthreads();  // the keys are there, nobody reads the values before any more
-    load_keys(v_tile, arguments.v, key);
-    Accumulator<blocks_of_rows, keys> scores = {};
-    if (computes) multiply_rows<blocks_of_rows, keys, kDim>(scores, q_tile, warp_row - tile_row, k_tile);
-    cp_async_wait<0>();
-    __syncthreads();  // the values are there, nobody reads the keys any more
-    if (key + keys < tile_keys) load_keys(k_tile, arguments.k, key + keys);
-    if (!computes) continue;
-    if (key + keys > keys_of_all_rows) mask_scores(scores, segment, warp_row, key);
-    online_softmax<kDim>(scores, state, result, arguments.exponent_scale);
-    multiply_weights<blocks_of_rows, keys, kDim>(result, scores, v_tile);
+    __syncthreads();  // these keys and values are there, nobody uses those before any more
+    if (key + tile_keys < keys_of_tile) load_keys(key + tile_keys, 1 - now);
+    if (key >= keys_of_warp) continue;
+    Accumulator<blocks_of_rows, tile_keys> scores = {};
+    multiply_rows<blocks_of_rows, tile_keys, kDim>(scores, q_tile, warp_row - tile_row, k_tiles + now * tile_elements);
+    if (key + tile_keys > keys_of_all_rows) mask_scores<tile_keys>(scores, segment, warp_row, key);
+    online_softmax<kDim, tile_keys>(scores, state, result, arguments.exponent_scale);
+    multiply_weights<blocks_of_rows, tile_keys, kDim>(result, scores, v_tiles + now * tile_elements);
   }
   write_rows<Out, kDim>(arguments, segment, head, warp_row, state, result);
 }
@@ -196,18 +197,15 @@ void forward(cudaStream_t stream, const AttentionForward& a) {
 
 }  // namespace
 
-}  // namespace attention
-
-void CudaOps::attention_forward(Stream& stream, const AttentionForward& attention) {
+void native_forward(cudaStream_t stream, const AttentionForward& attention) {
   check_attention_forward(attention);
   const AttentionShape& shape = attention.shape;
-  const bool fast = attention::fast_inputs(shape, attention.q, attention.k, attention.v) &&
-                    attention::rows_of_pairs(attention.out);
-  if (!fast) return attention::general_forward(cuda_stream(stream), attention);
+  if (!fast_inputs(shape, attention.q, attention.k, attention.v) || !rows_of_pairs(attention.out))
+    return general_forward(stream, attention);
   const bool to_fp32 = attention.out.dtype() == DType::float32;
-  const auto forward = shape.head_dim == 64 ? (to_fp32 ? attention::forward<64, float> : attention::forward<64, bf16>)
-                                            : (to_fp32 ? attention::forward<128, float> : attention::forward<128, bf16>);
-  forward(cuda_stream(stream), attention);
+  const auto forward_64 = to_fp32 ? forward<64, float> : forward<64, bf16>;
+  const auto forward_128 = to_fp32 ? forward<128, float> : forward<128, bf16>;
+  (shape.head_dim == 64 ? forward_64 : forward_128)(stream, attention);
 }
 
-}  // namespace skrull
+}  // namespace skrull::attention

@@ -1,11 +1,11 @@
 // Attention by fused multiply-adds in fp32: tiles of 32 rows that a block owns against tiles of 32 rows of the other
-// side. A warp owns 8 rows; its lane l computes their products with row l of the other side, and holds columns l, l + 32,
+// side. A warp owns 8 rows; its lane l computes their products with row l of the other side, and holds columns l, l +
+// 32,
 // ... of the sums over them. The formulas are those of attention_forward.cu and attention_backward.cu.
-
-#include "ops/attention_general.h"
 
 #include <type_traits>
 
+#include "ops/attention_general.h"
 #include "ops/attention_segments.h"
 #include "skrull/device/operands.h"
 
@@ -18,8 +18,8 @@ constexpr int tile_rows = 32;  ///< of either side; a lane for each row of the o
 constexpr int warp_rows = tile_rows / (threads / 32);
 constexpr int largest_head = 256;
 
-/// Floats from row to row of a tile: whole 16-byte pieces, an odd number of them, so that lanes which read different rows
-/// meet different banks.
+/// Floats from row to row of a tile: whole 16-byte pieces, an odd number of them, so that lanes which read different
+/// rows meet different banks.
 __host__ __device__ inline int tile_stride(int head_dim) {
   return ((head_dim + 3) / 4 | 1) * 4;
 }
@@ -55,6 +55,7 @@ template <class T>
 __device__ void load_rows(float* tile, const Rows<const T>& source, std::int64_t first, int valid, int head,
                           int head_dim) {
   const int stride = tile_stride(head_dim);
+#pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x); i < tile_rows * stride; i += threads) {
     const int row = i / stride;
     const int column = i % stride;
@@ -70,6 +71,7 @@ __device__ void multiply_rows(const float* owned, const float* other, int head_d
   const float4* right = reinterpret_cast<const float4*>(other + threadIdx.x % 32 * stride);
 #pragma unroll
   for (int r = 0; r < warp_rows; ++r) products[r] = 0;
+#pragma unroll 2
   for (int i = 0; i < (head_dim + 3) / 4; ++i) {
     const float4 y = right[i];
 #pragma unroll
@@ -95,11 +97,11 @@ __device__ void multiply_weights(RowSums<kColumns>& sums, const float (&weights)
   for (int r = 0; r < warp_rows; ++r) exchange[lane * warp_rows + r] = weights[r];
   __syncwarp();
   const int stride = tile_stride(head_dim);
+#pragma unroll 4
   for (int row = 0; row < tile_rows; ++row) {
     float values[kColumns];
 #pragma unroll
-    for (int c = 0; c < kColumns; ++c)
-      values[c] = lane + 32 * c < head_dim ? other[row * stride + lane + 32 * c] : 0;
+    for (int c = 0; c < kColumns; ++c) values[c] = lane + 32 * c < head_dim ? other[row * stride + lane + 32 * c] : 0;
 #pragma unroll
     for (int r = 0; r < warp_rows; ++r) {
       const float weight = exchange[row * warp_rows + r];
@@ -151,9 +153,8 @@ struct QueryTile {
 };
 
 template <class T, class Out, int kColumns>
-__global__ void __launch_bounds__(threads)
-    general_forward_kernel(const __grid_constant__ GeneralArguments<T> arguments, const Rows<Out> out,
-                           const Rows<float> lse) {
+__global__ void __launch_bounds__(threads) general_forward_kernel(const __grid_constant__ GeneralArguments<T> arguments,
+                                                                  const Rows<Out> out, const Rows<float> lse) {
   SHARED_ARRAY(float, exchange, tile_rows* tile_rows);
   DYNAMIC_SHARED_ARRAY(float, shared);
   const int head_dim = arguments.head_dim;

@@ -1,14 +1,11 @@
 // Joining partial results of attention, and delta = sum of out * dout, which its backward starts from. Eight threads
 // share a head of a row; each takes eight neighbouring columns at a time where rows are aligned.
 
-#include "device/cuda_stream.h"
 #include "kernel/kernel.h"
 #include "ops/attention_segments.h"
-#include "ops/cuda_ops.h"
+#include "ops/native_attention.h"
 
-namespace skrull {
-
-namespace attention {
+namespace skrull::attention {
 
 namespace {
 
@@ -22,9 +19,7 @@ struct Heads {
   int heads;
   int head_dim;
 
-  __device__ std::int64_t mine() const {
-    return (std::int64_t{blockIdx.x} * threads + threadIdx.x) / threads_per_head;
-  }
+  __device__ std::int64_t mine() const { return (std::int64_t{blockIdx.x} * threads + threadIdx.x) / threads_per_head; }
   dim3 grid() const {
     constexpr int per_block = threads / threads_per_head;
     const std::int64_t blocks = (rows * heads + per_block - 1) / per_block;
@@ -145,18 +140,14 @@ bool aligned(std::int64_t head_dim, const ConstTensorView& view) {
 
 }  // namespace
 
-}  // namespace attention
-
-void CudaOps::attention_delta(Stream& stream, std::int64_t head_dim, ConstTensorView out, ConstTensorView dout,
-                              TensorView delta) {
-  using namespace attention;
-  check_attention_delta(head_dim, out, dout, delta);
-  const Heads heads = heads_of(delta, head_dim);
+void delta(cudaStream_t stream, std::int64_t head_dim, ConstTensorView out, ConstTensorView dout, TensorView result) {
+  check_attention_delta(head_dim, out, dout, result);
+  const Heads heads = heads_of(result, head_dim);
   const auto queue = [&]<class Out, class Dout>(std::type_identity<Out>, std::type_identity<Dout>) {
     const auto kernel = aligned(head_dim, out) && aligned(head_dim, dout) ? delta_kernel<Out, Dout, true>
-                                                                         : delta_kernel<Out, Dout, false>;
-    launch(kernel, heads.grid(), dim3(threads), 0, cuda_stream(stream), heads, rows_of<Out>(out), rows_of<Dout>(dout),
-           rows_of<float>(delta));
+                                                                          : delta_kernel<Out, Dout, false>;
+    launch(kernel, heads.grid(), dim3(threads), 0, stream, heads, rows_of<Out>(out), rows_of<Dout>(dout),
+           rows_of<float>(result));
   };
   const auto with_out = [&](auto out_element) {
     if (dout.dtype() == DType::float32) return queue(out_element, std::type_identity<float>{});
@@ -166,15 +157,14 @@ void CudaOps::attention_delta(Stream& stream, std::int64_t head_dim, ConstTensor
   with_out(std::type_identity<bf16>{});
 }
 
-void CudaOps::attention_merge(Stream& stream, std::int64_t head_dim, ConstTensorView partial_out,
-                              ConstTensorView partial_lse, TensorView out, TensorView lse) {
-  using namespace attention;
+void merge(cudaStream_t stream, std::int64_t head_dim, ConstTensorView partial_out, ConstTensorView partial_lse,
+           TensorView out, TensorView lse) {
   check_attention_merge(head_dim, partial_out, partial_lse, out, lse);
   const Heads heads = heads_of(lse, head_dim);
   const auto kernel =
       aligned(head_dim, partial_out) && aligned(head_dim, out) ? merge_kernel<true> : merge_kernel<false>;
-  launch(kernel, heads.grid(), dim3(threads), 0, cuda_stream(stream), heads, rows_of<float>(partial_out),
+  launch(kernel, heads.grid(), dim3(threads), 0, stream, heads, rows_of<float>(partial_out),
          rows_of<float>(partial_lse), rows_of<float>(out), rows_of<float>(lse));
 }
 
-}  // namespace skrull
+}  // namespace skrull::attention

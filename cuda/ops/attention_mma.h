@@ -1,9 +1,9 @@
 #pragma once
 // Tiles of bf16 rows in shared memory and the products of attention's fast path on the tensor cores.
 //
-// A tile has kDim columns (64 or 128) in chunks of 8; chunk c of row r lies at place c ^ (r % 8), so that the eight rows
-// that ldmatrix reads at once lie in different banks. Products are mma.m16n8k16: a warp owns blocks of 16 rows of the
-// result; thread (g, c) = (lane / 4, lane % 4) holds rows g and g + 8, columns 2c and 2c + 1 of each 16 x 8 piece:
+// A tile has kDim columns (64 or 128) in chunks of 8; chunk c of row r lies at place c ^ (r % 8), so that the eight
+// rows that ldmatrix reads at once lie in different banks. Products are mma.m16n8k16: a warp owns blocks of 16 rows of
+// the result; thread (g, c) = (lane / 4, lane % 4) holds rows g and g + 8, columns 2c and 2c + 1 of each 16 x 8 piece:
 // element e of a piece is row g + 8 (e / 2), column 2c + e % 2.
 
 #include <cstdint>
@@ -21,20 +21,36 @@ __device__ inline int tile_offset(int row, int chunk) {
   return row * kDim + (chunk ^ (row % 8)) * chunk_elements;
 }
 
+/// Where a lane's row of ldmatrix begins in a tile, for 16 rows and the 16 columns from chunk 0 on: matrices are (rows
+/// 0-7, chunk 0), (rows 8-15, chunk 0), (rows 0-7, chunk 1), (rows 8-15, chunk 1) as mma takes its A, and its B
+/// transposed. 16 k columns further on it is `^ 16 k`, 16 rows further on `+ 16 kDim`.
+template <int kDim>
+__device__ inline int fragment_offset() {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  return tile_offset<kDim>(lane % 16, lane / 16);
+}
+/// The same with rows and chunks in turn, as mma takes two pieces of B whose columns are the tile's rows.
+template <int kDim>
+__device__ inline int column_fragment_offset() {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  return tile_offset<kDim>(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+}
+
 /// Starts copying rows [first, first + kRows) of `source`, kDim columns from `column`, into a tile by all kThreads
 /// threads of the block. Rows behind the first `valid` are 0.
 template <int kRows, int kDim, int kThreads>
-__device__ inline void load_tile(bf16* tile, const Rows<const bf16>& source, std::int64_t first, int valid,
-                                 std::int64_t column) {
+__device__ inline void load_tile(bf16* tile, const Rows<const bf16>& source, int first, int valid, int column) {
   constexpr int chunks = kDim / chunk_elements;
-  static_assert(kRows * chunks % kThreads == 0);
+  constexpr int rows_at_once = kThreads / chunks;
+  static_assert(kRows % rows_at_once == 0 && rows_at_once % 8 == 0);  // so that the places of chunks repeat
+  const int row = static_cast<int>(threadIdx.x) / chunks;
+  const int chunk = static_cast<int>(threadIdx.x) % chunks;
+  const bf16* from = source.row(first + row) + column + chunk * chunk_elements;
+  bf16* into = tile + tile_offset<kDim>(row, chunk);
 #pragma unroll
-  for (int i = 0; i < kRows * chunks / kThreads; ++i) {
-    const int index = i * kThreads + static_cast<int>(threadIdx.x);
-    const int row = index / chunks;
-    const int chunk = index % chunks;
-    bf16* target = tile + tile_offset<kDim>(row, chunk);
-    cp_async16_or_zero(target, source.row(first + row) + column + chunk * chunk_elements, row < valid);
+  for (int begin = 0; begin < kRows; begin += rows_at_once) {
+    cp_async16_or_zero(into + begin * kDim, from, begin + row < valid);
+    from += rows_at_once * source.stride;
   }
 }
 
@@ -53,17 +69,19 @@ using Accumulator = float[kBlocks][kColumns / 8][4];
 /// result += A B^T: A is the kBlocks * 16 rows of tile `a` from `a_row`, B the kColumns rows of tile `b`.
 template <int kBlocks, int kColumns, int kDim>
 __device__ inline void multiply_rows(Accumulator<kBlocks, kColumns>& result, const bf16* a, int a_row, const bf16* b) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const bf16* rows_of_a = a + a_row * kDim;
+  const int offset_of_a = fragment_offset<kDim>();
+  const int offset_of_b = column_fragment_offset<kDim>();
 #pragma unroll
   for (int k = 0; k < kDim / 16; ++k) {
     std::uint32_t of_a[kBlocks][4];
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block)
-      ldmatrix_x4<false>(of_a[block], a + tile_offset<kDim>(a_row + block * 16 + lane % 16, 2 * k + lane / 16));
+      ldmatrix_x4<false>(of_a[block], rows_of_a + (offset_of_a ^ 16 * k) + block * 16 * kDim);
 #pragma unroll
     for (int n = 0; n < kColumns / 16; ++n) {
       std::uint32_t of_b[4];
-      ldmatrix_x4<false>(of_b, b + tile_offset<kDim>(n * 16 + lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2));
+      ldmatrix_x4<false>(of_b, b + (offset_of_b ^ 16 * k) + n * 16 * kDim);
       const std::uint32_t left[2] = {of_b[0], of_b[1]};
       const std::uint32_t right[2] = {of_b[2], of_b[3]};
 #pragma unroll
@@ -79,7 +97,7 @@ __device__ inline void multiply_rows(Accumulator<kBlocks, kColumns>& result, con
 template <int kBlocks, int kRows, int kDim>
 __device__ inline void multiply_weights(Accumulator<kBlocks, kDim>& result, const Accumulator<kBlocks, kRows>& weights,
                                         const bf16* b) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int offset = fragment_offset<kDim>();
 #pragma unroll
   for (int k = 0; k < kRows / 16; ++k) {
     std::uint32_t of_weights[kBlocks][4];
@@ -95,7 +113,7 @@ __device__ inline void multiply_weights(Accumulator<kBlocks, kDim>& result, cons
 #pragma unroll
     for (int n = 0; n < kDim / 16; ++n) {
       std::uint32_t of_b[4];
-      ldmatrix_x4<true>(of_b, b + tile_offset<kDim>(k * 16 + lane % 16, 2 * n + lane / 16));
+      ldmatrix_x4<true>(of_b, b + (offset ^ 16 * n) + k * 16 * kDim);
       const std::uint32_t left[2] = {of_b[0], of_b[1]};
       const std::uint32_t right[2] = {of_b[2], of_b[3]};
 #pragma unroll
@@ -127,8 +145,8 @@ __device__ inline void add_pair(float* target, float factor, float first, float 
 
 /// gradient rows [first + row] += factor * sums, kDim columns from `column`, of the warp's rows below `valid`.
 template <int kBlocks, int kDim>
-__device__ inline void add_result(const Rows<float>& gradient, std::int64_t first, int warp_row, int valid,
-                                  std::int64_t column, float factor, const Accumulator<kBlocks, kDim>& sums) {
+__device__ inline void add_result(const Rows<float>& gradient, int first, int warp_row, int valid, int column,
+                                  float factor, const Accumulator<kBlocks, kDim>& sums) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
   for (int block = 0; block < kBlocks; ++block) {
@@ -144,17 +162,6 @@ __device__ inline void add_result(const Rows<float>& gradient, std::int64_t firs
   }
 }
 
-/// Whether load_tile() can read the rows of `view`: 16-byte pieces, which heads of 64 or 128 keep aligned.
-inline bool rows_of_16_bytes(const ConstTensorView& view) {
-  constexpr std::int64_t bytes = 16;
-  const std::int64_t stride = view.row_stride() * size_of(view.dtype());
-  return reinterpret_cast<std::uintptr_t>(view.data()) % bytes == 0 && (stride % bytes == 0 || view.rows() <= 1);
-}
-/// Whether pairs of fp32 or bf16 from an even column on are aligned.
-inline bool rows_of_pairs(const ConstTensorView& view) {
-  const auto pair = static_cast<std::uintptr_t>(2 * size_of(view.dtype()));
-  return reinterpret_cast<std::uintptr_t>(view.data()) % pair == 0 && (view.row_stride() % 2 == 0 || view.rows() <= 1);
-}
 /// Whether the fast path has kernels for these inputs.
 inline bool fast_inputs(const AttentionShape& shape, const ConstTensorView& q, const ConstTensorView& k,
                         const ConstTensorView& v) {

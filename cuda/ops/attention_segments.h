@@ -33,6 +33,18 @@ Rows<const T> rows_of(const ConstTensorView& view) {
   return {static_cast<const T*>(view.data()), view.row_stride()};
 }
 
+/// Whether rows can be read and written in pieces of 16 bytes.
+inline bool rows_of_16_bytes(const ConstTensorView& view) {
+  constexpr std::int64_t bytes = 16;
+  const std::int64_t stride = view.row_stride() * size_of(view.dtype());
+  return reinterpret_cast<std::uintptr_t>(view.data()) % bytes == 0 && (stride % bytes == 0 || view.rows() <= 1);
+}
+/// Whether pairs of fp32 or bf16 from an even column on are aligned.
+inline bool rows_of_pairs(const ConstTensorView& view) {
+  const auto pair = static_cast<std::uintptr_t>(2 * size_of(view.dtype()));
+  return reinterpret_cast<std::uintptr_t>(view.data()) % pair == 0 && (view.row_stride() % 2 == 0 || view.rows() <= 1);
+}
+
 struct Segment {
   int q_begin, q_len, k_begin, k_len;
   int keys_of_first_query;  ///< keys that query row 0 sees, before clamping; each further row sees one more
@@ -40,6 +52,10 @@ struct Segment {
 
   /// How many keys query row `query` of the segment sees.
   __device__ int visible_keys(int query) const { return max(0, min(query + keys_of_first_query, k_len)); }
+  /// How many keys any of `rows` query rows from `first` on sees; 0 when all lie behind the segment.
+  __device__ int keys_of_rows(int first, int rows) const {
+    return first < q_len ? visible_keys(min(first + rows, q_len) - 1) : 0;
+  }
 };
 
 inline constexpr int most_segments = 128;  ///< of a table: about 3 of the 4 KB that kernel parameters have

@@ -1,10 +1,11 @@
 // The CUDA device's own code, its runtime served on the CPU by streams that run late and in random order.
 #include <cuda_runtime_api.h>
 
-#include <cmath>
-#include <cstring>
+#include <atomic>
+#include <chrono>
+#include <memory>
 #include <numeric>
-#include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include "device/copy_staging.h"
@@ -213,14 +214,14 @@ TEST_CASE("who watches over the device looks while its thread waits, and what it
   auto& cuda = dynamic_cast<CudaDevice&>(*device);
   Watcher watcher;
   cuda.progress().add(watcher);
-  std::atomic<bool> let_go{false};
-  device->communication_stream().enqueue([&] {
-    while (!let_go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const auto let_go = std::make_shared<std::atomic<bool>>(false);  // the task may see it later than this test ends
+  device->communication_stream().enqueue([let_go] {
+    while (!*let_go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   });
   CHECK_THROWS_WITH(device->communication_stream().synchronize(), "it hangs");
   CHECK_THROWS_WITH(device->compute_stream().synchronize(), "it hangs");
   CHECK(watcher.looks == 3);
-  let_go = true;
+  *let_go = true;
   cuda.progress().remove(watcher);
 }
 

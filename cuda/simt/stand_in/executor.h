@@ -30,15 +30,20 @@ struct Step {
   bool uses_device_memory = true;
 };
 
+/// An event at one place of a stream. Recording the event again, perhaps on another stream, does not change it: who
+/// waits for it, waits for what it meant then.
+struct EventRecord {
+  std::atomic<bool> reached{false};
+  std::chrono::steady_clock::time_point when;
+};
+
 /// What an event is, beyond its handle.
 struct EventState {
   explicit EventState(bool with_time) : timed(with_time) {}
-  bool reached() const { return reached_records >= records; }
+  bool reached() const { return !latest || latest->reached; }
 
   const bool timed;
-  std::atomic<std::uint64_t> records{0};          ///< so often it was recorded
-  std::atomic<std::uint64_t> reached_records{0};  ///< so many of these were reached
-  std::chrono::steady_clock::time_point when;     ///< it was reached last
+  std::shared_ptr<EventRecord> latest;  ///< what questions are about; none before it was recorded
 };
 
 class Executor {
