@@ -15,8 +15,8 @@ class CudaGemm;
 class CudaScratch {
  public:
   virtual ~CudaScratch() = default;
-  /// 256-byte aligned. Throws RunFailure when more than the stream's piece is asked for: operations divide their work so
-  /// that `capacity()` is enough. What it held before is lost.
+  /// 256-byte aligned. Throws RunFailure when more than the stream's piece is asked for: operations divide their work
+  /// so that `capacity()` is enough. What it held before is lost.
   virtual void* get(Stream& stream, std::int64_t bytes) = 0;
   virtual std::int64_t capacity() const = 0;
 };

@@ -1,4 +1,4 @@
-#include "collective_checks.h"
+#include "skrull/comm/collective_checks.h"
 
 #include "reduction.h"
 #include "skrull/core/error.h"

@@ -1,8 +1,8 @@
 #include <exception>
 #include <utility>
 
-#include "collective_checks.h"
 #include "mpi_group.h"
+#include "skrull/comm/collective_checks.h"
 #include "skrull/core/error.h"
 
 namespace skrull {

@@ -1,7 +1,5 @@
 #include "mpi_group.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -12,6 +10,7 @@
 
 #include "skrull/comm/even_split.h"
 #include "skrull/core/activity.h"
+#include "skrull/core/backoff.h"
 #include "skrull/core/error.h"
 #include "skrull/core/narrow.h"
 
@@ -19,25 +18,6 @@ namespace skrull {
 namespace {
 
 constexpr int message_tag = 1;  // one is enough: every rank queues the same operations in the same order
-
-// Waits without taking the core from the threads that compute on it: yields briefly while messages flow, then sleeps
-// between looks. On a busy core a sleeper also gets its turn sooner than one that keeps yielding.
-class Backoff {
- public:
-  void reset() { idle_since_ = Clock::now(); }
-  double idle_seconds() const { return std::chrono::duration<double>(Clock::now() - idle_since_).count(); }
-  void pause() const {
-    if (Clock::now() - idle_since_ < std::chrono::microseconds(50)) {
-      ::sched_yield();
-    } else {
-      std::this_thread::sleep_for(std::chrono::microseconds(20));
-    }
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point idle_since_ = Clock::now();
-};
 
 std::vector<std::int64_t> begins_of(std::span<const std::int64_t> counts) {
   std::vector<std::int64_t> begins(counts.size(), 0);

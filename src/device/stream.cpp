@@ -39,6 +39,10 @@ Stream& caller_stream() {
   return stream;
 }
 
+std::unique_ptr<Stream> make_host_queue() {
+  return std::make_unique<QueueStream>();
+}
+
 /// What the stream, its thread and its events share. Tasks are numbered from 1 in the order of the queue.
 class QueueStream::Progress {
   static constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();

@@ -18,13 +18,13 @@ TimelineSums sum_spans(const std::vector<TimelineSpan>& spans) {
 
 Timeline::Scope::Scope(Timeline* timeline, SpanKind kind, Stream& stream, const SpanLabel& label)
     : timeline_(timeline), kind_(kind), stream_(stream), label_(label) {
-  if (timeline_ != nullptr) begin_ = stream_.record();
+  if (timeline_ != nullptr) begin_ = stream_.record_time();
 }
 
 Timeline::Scope::~Scope() {
   if (timeline_ == nullptr) return;
   try {
-    timeline_->noted_.push_back({kind_, label_, timeline_->micro_batch_, begin_, stream_.record()});
+    timeline_->noted_.push_back({kind_, label_, timeline_->micro_batch_, begin_, stream_.record_time()});
   } catch (const std::exception&) {  // no memory: the span is missing, the work is done
   }
 }

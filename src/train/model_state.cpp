@@ -96,8 +96,9 @@ std::int64_t ModelState::exported_bytes(const TrainConfig& config) const {
 
 std::int64_t tokens_that_fit(const TrainConfig& config, const Qwen2Config& model, RankSession& rank) {
   const MemoryModel memory(model.shape(), memory_options(config, model, rank.topology()));
-  // Ranks of a node share what is free; the training state is there already.
-  const std::int64_t ranks = std::min(rank.grid().world_size(), rank.topology().ranks_per_node);
+  // Ranks of a node share the host's memory; the training state is there already.
+  const bool shared = rank.device().kind() == DeviceKind::cpu;
+  const std::int64_t ranks = shared ? std::min(rank.grid().world_size(), rank.topology().ranks_per_node) : 1;
   return memory.most_tokens(rank.device().free_bytes() / ranks + memory.fixed().state());
 }
 

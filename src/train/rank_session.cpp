@@ -2,8 +2,10 @@
 
 #include <utility>
 
+#include "skrull/comm/device_communicator.h"
 #include "skrull/comm/emulated_network.h"
 #include "skrull/core/error.h"
+#include "skrull/core/log.h"
 #include "skrull/train/scheduling.h"
 
 namespace skrull {
@@ -20,10 +22,27 @@ MessageLimits limits_of(const TrainConfig& config) {
   return limits;
 }
 
+/// With device: auto, all ranks compute on GPUs or none does.
+void agree_on_device(const TrainConfig& config, ControlChannel& control) {
+  if (config.device != DeviceChoice::automatic) return;
+  const std::string problem = cuda_problem();
+  const std::int64_t without = control.sum(std::int64_t{problem.empty() ? 0 : 1});
+  control.run_together([&] {
+    if (problem.empty() || without == control.size()) return;
+    throw_invalid_input(
+        "device=auto: rank {} has no GPU ({}), {} of {} ranks have one. Use device=cpu, or start where "
+        "every rank has a GPU",
+        control.rank(), problem, control.size() - without, control.size());
+  });
+  if (without > 0 && built_with_cuda() && control.rank() == 0) log::info("the CPU computes: {}", problem);
+}
+
 /// A device that can't be had fails on all ranks together.
 std::unique_ptr<Device> make_device(const TrainConfig& config, const MpiSession& session, int threads) {
   const auto world = session.world(limits_of(config));
-  return ControlChannel(*world).run_together([&] {
+  ControlChannel control(*world);
+  agree_on_device(config, control);
+  return control.run_together([&] {
     const bool emulated = config.emulated_network.enabled();
     if (uses_cuda(config)) {
       if (emulated) throw_invalid_input("emulated_network: only the CPU's ranks have one; remove it, or device=cpu");
@@ -36,8 +55,8 @@ std::unique_ptr<Device> make_device(const TrainConfig& config, const MpiSession&
   });
 }
 
-std::unique_ptr<Communicator> make_world(const TrainConfig& config, const MpiSession& session) {
-  auto world = session.world(limits_of(config));
+std::unique_ptr<Communicator> make_world(const TrainConfig& config, const MpiSession& session, Device& device) {
+  auto world = make_device_communicator(device, session, limits_of(config));
   if (!config.emulated_network.enabled()) return world;
   const LinkRate link{config.emulated_network.bytes_per_s, config.emulated_network.latency_s};
   return make_emulated_communicator(std::move(world), {link, link, 1});
@@ -68,8 +87,10 @@ RankSession::RankSession(const TrainConfig& config, const MpiSession& session)
         cpu_share_ = std::move(share.description);
         return make_device(config, session, share.threads);
       }()),
-      world_(make_world(config, session)),
+      world_(make_world(config, session, *device_)),
       context_(world_->split(grid_.data_rank, grid_.context_rank)),
-      control_(*world_, device_->communication_stream()) {}
+      host_queue_(device_->kind() == DeviceKind::cpu ? nullptr : make_host_queue()),
+      host_world_(host_queue_ ? session.world(limits_of(config)) : nullptr),
+      control_(host_world_ ? *host_world_ : *world_, host_queue_ ? *host_queue_ : device_->communication_stream()) {}
 
 }  // namespace skrull

@@ -26,7 +26,7 @@ StepOutcome run_step(const StepBatches& batches, const TrainConfig& config, doub
   Stream& compute = device.compute_stream();
   Timeline& timeline = device.timeline();
   timeline.take();
-  const Event begin = compute.record();
+  const Event begin = compute.record_time();
   StepOutcome outcome;
   double loss = 0;
   std::vector<std::pair<Event, Event>> micro_batches;
@@ -37,10 +37,10 @@ StepOutcome run_step(const StepBatches& batches, const TrainConfig& config, doub
     const MicroBatch batch = outcome.stopped ? MicroBatch() : batches.micro_batch(i);
     timeline.set_micro_batch(i);
     const auto span = timeline.scope(SpanKind::compute, compute, {"micro-batch"});
-    Event start = compute.record();
+    Event start = compute.record_time();
     attention.begin(batch);
     loss += model.forward_backward(batch, parameters, attention, parameters).weighted_loss;
-    micro_batches.emplace_back(std::move(start), compute.record());
+    micro_batches.emplace_back(std::move(start), compute.record_time());
   }
   timeline.set_micro_batch(-1);
   parameters.finish_gradients();
@@ -53,7 +53,7 @@ StepOutcome run_step(const StepBatches& batches, const TrainConfig& config, doub
                                  config.weight_decay};
     parameters.update(settings, clip_coefficient(outcome.grad_norm, config.max_grad_norm));
   }
-  outcome.times.step = seconds_between(begin, compute.record());
+  outcome.times.step = seconds_between(begin, compute.record_time());
   outcome.spans = timeline.take();
   const TimelineSums sums = sum_spans(outcome.spans);
   outcome.times.compute = -sums.waiting_in_micro_batches;

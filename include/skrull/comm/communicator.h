@@ -19,6 +19,8 @@
 
 namespace skrull {
 
+class Ops;
+
 /// One message of an exchange with another rank of the same communicator. Contiguous memory, owned by the caller until
 /// the stream has passed.
 struct Transfer {
@@ -35,13 +37,14 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  /// buffer = sum over ranks. float32, float64 or int64; contiguous. Each element is summed in ascending rank order on
-  /// one rank and then spread, so all ranks hold the same bits, and the same bits as reduce_scatter_sum() gives.
+  /// buffer = sum over ranks. float32, float64 or int64; contiguous. All ranks hold the same bits. Over MPI each
+  /// element is summed in ascending rank order on one rank and then spread: the same bits as reduce_scatter_sum()
+  /// gives. NCCL chooses its own order, the same one in every run on the same machines.
   virtual void all_reduce_sum(Stream& stream, TensorView buffer) = 0;
   /// buffer = element-wise maximum over ranks. float32, float64 or int64; contiguous.
   virtual void all_reduce_max(Stream& stream, TensorView buffer) = 0;
-  /// `send` holds sum(counts) elements; rank i receives the sum over ranks of its counts[i] elements. Summed in
-  /// ascending rank order. `receive` may lie inside `send` at its place; what `send` holds elsewhere stays.
+  /// `send` holds sum(counts) elements; rank i receives the sum over ranks of its counts[i] elements. Over MPI
+  /// summed in ascending rank order. `receive` may lie inside `send` at its place; what `send` holds elsewhere stays.
   virtual void reduce_scatter_sum(Stream& stream, ConstTensorView send, TensorView receive,
                                   std::span<const std::int64_t> counts) = 0;
   /// Rank i contributes counts[i] elements; `receive` holds all of them in rank order. `send` may lie inside `receive`
@@ -59,6 +62,8 @@ class Communicator {
 
 /// The communicator of one rank alone, over host memory: everything is a copy or nothing.
 std::unique_ptr<Communicator> make_self_communicator();
+/// Over the memory of the device whose operations these are; they must outlive it.
+std::unique_ptr<Communicator> make_self_communicator(Ops& ops);
 
 /// Mixed into what agree_or_throw() throws: every rank throws it at the same place, so main() reports it once (rank 0)
 /// and lets MPI end as usual. Any other error is this rank's alone (MpiSession::abort).

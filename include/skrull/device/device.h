@@ -93,7 +93,8 @@ class Device {
 
   /// Measured dense matrix-product rate in FLOP/s for `dtype` (the "peak" of the MFU); measured once, then remembered.
   virtual double peak_flops(DType dtype) = 0;
-  /// Bytes of memory free for allocation now (host: available RAM).
+  /// Bytes of memory free for allocation now. CPU: all that is available on the machine, whoever takes it; CUDA: this
+  /// rank's share of its GPU.
   virtual std::int64_t free_bytes() const = 0;
 
  protected:
@@ -123,7 +124,11 @@ std::unique_ptr<Device> make_background_cpu_device(int threads = 0);
 
 /// The CUDA device of this local rank; throws InvalidInput with the reason when this build or machine has none.
 std::unique_ptr<Device> make_cuda_device(int local_rank);
-/// True when make_cuda_device() would find a usable GPU.
-bool cuda_available();
+bool built_with_cuda();
+/// Why make_cuda_device() would find no usable GPU, for people; empty when it would. Starts nothing on a GPU.
+std::string cuda_problem();
+inline bool cuda_available() {
+  return cuda_problem().empty();
+}
 
 }  // namespace skrull

@@ -28,7 +28,7 @@ class Event {
     virtual bool reached() const = 0;
     /// Blocks the calling thread until reached. Rethrows the error that stopped the event's stream, if one did.
     virtual void synchronize() = 0;
-    /// When it was reached, on its stream's clock. Only of a reached event.
+    /// When it was reached, on its stream's clock. Only of a reached event of record_time().
     virtual double seconds() const = 0;
   };
 
@@ -38,7 +38,7 @@ class Event {
   void synchronize() const {
     if (state_) state_->synchronize();
   }
-  /// When it was reached, on its stream's clock; 0 of a default-made event. Only of a reached event.
+  /// When it was reached, on its stream's clock; 0 of a default-made event. Only of a reached event of record_time().
   double seconds() const { return state_ ? state_->seconds() : 0.0; }
   const std::shared_ptr<State>& state() const { return state_; }
 
@@ -52,6 +52,8 @@ class Stream {
 
   /// An event that is reached when everything queued so far is done.
   virtual Event record() = 0;
+  /// The same, and seconds() may be asked of it: costs more on some devices.
+  virtual Event record_time() { return record(); }
   /// What is queued from now on starts after `event`. Returns at once on an asynchronous stream; on an inline stream
   /// the caller waits here, and an error that stopped the event's stream is rethrown.
   virtual void wait(const Event& event) = 0;
@@ -67,5 +69,9 @@ class Stream {
 
 /// Runs work at once, in whoever calls; for work that belongs to no device. Any thread may call.
 Stream& caller_stream();
+
+/// A stream of host work: a queue served in order by one thread, which is started by the first task. For work that must
+/// not wait in the queue of a device. Any thread may call.
+std::unique_ptr<Stream> make_host_queue();
 
 }  // namespace skrull

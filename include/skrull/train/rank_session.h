@@ -19,9 +19,10 @@ bool uses_cuda(const TrainConfig& config);
 /// Device and communication of one rank, in the order in which they must be made and destroyed.
 class RankSession {
  public:
-  /// Spreads the node's ranks over its cores (cpu_binding), makes the device (device: auto prefers a GPU) and the
-  /// communicators over all ranks and over those of this replica, over an emulated network when the config has one.
-  /// Collective. Throws InvalidInput when cuda was asked for and is not there, or with an emulated network.
+  /// Spreads the node's ranks over its cores (cpu_binding), makes the device (device: auto prefers a GPU, all ranks or
+  /// none) and the communicators over all ranks and over those of this replica, over an emulated network when the config
+  /// has one. Collective. Throws InvalidInput on all ranks when cuda was asked for and is not there, when only some have
+  /// a GPU, or with a GPU and an emulated network.
   RankSession(const TrainConfig& config, const MpiSession& session);
 
   const RankGrid& grid() const { return grid_; }
@@ -44,6 +45,8 @@ class RankSession {
   std::unique_ptr<Device> device_;
   std::unique_ptr<Communicator> world_;
   std::unique_ptr<Communicator> context_;
+  std::unique_ptr<Stream> host_queue_;        ///< beside a GPU: what ranks agree on must not wait for its work
+  std::unique_ptr<Communicator> host_world_;  ///< likewise
   ControlChannel control_;
 };
 

@@ -8,6 +8,7 @@
 
 #include "cpu/cpu_ops.h"
 #include "cpu/kernel.h"
+#include "skrull/device/gemm_sizes.h"
 
 namespace skrull {
 
@@ -19,24 +20,9 @@ struct Product {
   std::int64_t m, n, k;
 };
 
-Product checked(const Gemm& g) {
-  const std::int64_t m = g.transpose_a ? g.a.cols() : g.a.rows();
-  const std::int64_t k = g.transpose_a ? g.a.rows() : g.a.cols();
-  const std::int64_t n = g.transpose_b ? g.b.rows() : g.b.cols();
-  check_computable("gemm", "A", g.a);
-  check_dtype("gemm", "B", g.b, g.a.dtype());
-  if (g.transpose_b) {
-    check_shape("gemm", "B (transposed)", g.b, n, k);
-  } else {
-    check_shape("gemm", "B", g.b, k, n);
-  }
-  check_shape("gemm", "C", g.c, m, n);
-  if (g.c.dtype() != DType::float32) check_dtype("gemm", "C", g.c, g.a.dtype());
-  if (g.bias) {
-    check_shape("gemm", "bias", g.bias, 1, n);
-    check_dtype("gemm", "bias", g.bias, g.a.dtype());
-  }
-  return {g, m, n, k};
+Product checked(const Gemm& gemm) {
+  const GemmSizes sizes = check_gemm(gemm);
+  return {gemm, sizes.m, sizes.n, sizes.k};
 }
 
 /// C = bias on every row (or 0) + what C held (when accumulating) + sums(row)[column] for one block of C.
@@ -222,18 +208,7 @@ std::shared_ptr<const CompiledGemm> compile(const GemmKey& key) {
 
 std::shared_ptr<const CompiledGemm> GemmCache::get(const GemmKey& key) {
   const std::lock_guard lock(mutex_);
-  if (const auto found = entries_.find(key); found != entries_.end()) {
-    uses_.splice(uses_.begin(), uses_, found->second.use);
-    return found->second.gemm;
-  }
-  if (entries_.size() >= capacity_) {
-    entries_.erase(uses_.back());
-    uses_.pop_back();
-  }
-  std::shared_ptr<const CompiledGemm> gemm = compile(key);
-  uses_.push_front(key);
-  entries_[key] = {gemm, uses_.begin()};
-  return gemm;
+  return gemms_.get(key, [&] { return compile(key); });
 }
 
 namespace {

@@ -3,12 +3,11 @@
 
 #include <compare>
 #include <cstdint>
-#include <list>
-#include <map>
 #include <memory>
 #include <mutex>
 
 #include "skrull/core/dtype.h"
+#include "skrull/core/recently_used.h"
 
 namespace skrull {
 
@@ -28,21 +27,14 @@ struct CompiledGemm;
 /// The products used last, at most `capacity` of them. Any thread may call.
 class GemmCache {
  public:
-  explicit GemmCache(std::size_t capacity = 256) : capacity_(capacity) {}
+  explicit GemmCache(std::size_t capacity = 256) : gemms_(capacity) {}
 
   /// The product for `key`, made where it is not there yet. Null when oneDNN has none for this machine.
   std::shared_ptr<const CompiledGemm> get(const GemmKey& key);
 
  private:
-  struct Entry {
-    std::shared_ptr<const CompiledGemm> gemm;
-    std::list<GemmKey>::iterator use;
-  };
-
-  std::size_t capacity_;
   std::mutex mutex_;
-  std::list<GemmKey> uses_;  ///< most recent first
-  std::map<GemmKey, Entry> entries_;
+  RecentlyUsed<GemmKey, std::shared_ptr<const CompiledGemm>> gemms_;
 };
 
 }  // namespace skrull

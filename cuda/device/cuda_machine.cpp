@@ -1,0 +1,83 @@
+#include "device/cuda_machine.h"
+
+#include <cuda_runtime_api.h>
+#include <spdlog/fmt/fmt.h>
+
+#include <array>
+
+namespace skrull {
+namespace {
+
+constexpr int oldest_major = 8;  // bfloat16 on tensor cores, cp.async
+
+std::string problem_of(cudaError_t code, const CudaMachine& machine) {
+  switch (code) {
+    case cudaErrorInsufficientDriver:
+      if (machine.driver_version > 0) {
+        return fmt::format(
+            "the NVIDIA driver is for CUDA {}, this program was built with CUDA {}: install a newer driver, or build "
+            "with an older toolkit",
+            format_cuda_version(machine.driver_version), format_cuda_version(machine.runtime_version));
+      }
+      return "no NVIDIA driver is installed (libcuda.so.1 was not found)";
+    case cudaErrorStubLibrary:
+      return "libcuda.so.1 is the toolkit's stub, not a driver: take its folder out of LD_LIBRARY_PATH";
+    case cudaErrorNoDevice:
+      return "the NVIDIA driver finds no GPU (is CUDA_VISIBLE_DEVICES empty?)";
+    default:
+      return fmt::format("CUDA says: {} ({}, code {})", cudaGetErrorString(code), cudaGetErrorName(code),
+                         static_cast<int>(code));
+  }
+}
+
+CudaGpu describe(int index) {
+  cudaDeviceProp properties{};
+  CudaGpu gpu;
+  gpu.index = index;
+  if (cudaGetDeviceProperties(&properties, index) != cudaSuccess) return gpu;
+  gpu.name = properties.name;
+  gpu.major = properties.major;
+  gpu.minor = properties.minor;
+  gpu.multiprocessors = properties.multiProcessorCount;
+  std::array<char, 32> bus_id{};
+  if (cudaDeviceGetPCIBusId(bus_id.data(), static_cast<int>(bus_id.size()), index) == cudaSuccess) {
+    gpu.bus_id = bus_id.data();
+  }
+  return gpu;
+}
+
+CudaMachine look() {
+  CudaMachine machine;
+  if (cudaDriverGetVersion(&machine.driver_version) != cudaSuccess) machine.driver_version = 0;
+  if (cudaRuntimeGetVersion(&machine.runtime_version) != cudaSuccess) machine.runtime_version = 0;
+  int count = 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  if (code != cudaSuccess) {
+    machine.problem = problem_of(code, machine);
+  } else if (count == 0) {
+    machine.problem = problem_of(cudaErrorNoDevice, machine);
+  }
+  for (int index = 0; code == cudaSuccess && index < count; ++index) {
+    machine.gpus.push_back(describe(index));
+    const CudaGpu& gpu = machine.gpus.back();
+    if (gpu.major >= oldest_major) continue;
+    machine.problem = fmt::format(
+        "GPU {} is a '{}' of compute capability {}.{}, at least {}.0 is needed: hide it by CUDA_VISIBLE_DEVICES", index,
+        gpu.name, gpu.major, gpu.minor, oldest_major);
+  }
+  static_cast<void>(cudaGetLastError());
+  return machine;
+}
+
+}  // namespace
+
+const CudaMachine& cuda_machine() {
+  static const CudaMachine machine = look();
+  return machine;
+}
+
+std::string format_cuda_version(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+}  // namespace skrull
