@@ -34,19 +34,34 @@ void for_blocks(const ByteMatrix& matrix, std::int64_t most, const Block& block)
   }
 }
 
+/// Of the two sides, CUDA knows by their addresses which lies on the device.
 void copy_block(char* target, std::int64_t target_stride, const char* source, std::int64_t source_stride,
-                std::int64_t rows, std::int64_t columns, cudaMemcpyKind kind, cudaStream_t stream) {
+                std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
   const auto width = static_cast<std::size_t>(columns);
   if (rows == 1) {
-    SKRULL_CUDA_CHECK(cudaMemcpyAsync(target, source, width, kind, stream));
+    SKRULL_CUDA_CHECK(cudaMemcpyAsync(target, source, width, cudaMemcpyDefault, stream));
   } else {
     SKRULL_CUDA_CHECK(cudaMemcpy2DAsync(target, static_cast<std::size_t>(target_stride), source,
                                         static_cast<std::size_t>(source_stride), width, static_cast<std::size_t>(rows),
-                                        kind, stream));
+                                        cudaMemcpyDefault, stream));
   }
 }
 
 }  // namespace
+
+void copy_pinned_to_device(CudaStream& stream, TensorView target, const void* host) {
+  const ByteMatrix matrix = bytes_of(target);
+  if (target.empty()) return;
+  copy_block(static_cast<char*>(target.data()), matrix.stride, static_cast<const char*>(host), matrix.width, matrix.rows,
+             matrix.width, stream.handle());
+}
+
+void copy_to_pinned(CudaStream& stream, void* host, ConstTensorView source) {
+  const ByteMatrix matrix = bytes_of(source);
+  if (source.empty()) return;
+  copy_block(static_cast<char*>(host), matrix.width, static_cast<const char*>(source.data()), matrix.stride, matrix.rows,
+             matrix.width, stream.handle());
+}
 
 CopyStaging::Piece& CopyStaging::next() {
   Piece& piece = ring_[next_];
@@ -64,7 +79,7 @@ void CopyStaging::to_device(CudaStream& stream, TensorView target, const void* h
     Piece& piece = next();
     std::memcpy(piece.memory.data(), from + row * matrix.width + column, static_cast<std::size_t>(rows * columns));
     copy_block(to + row * matrix.stride + column, matrix.stride, piece.memory.data(), columns, rows, columns,
-               cudaMemcpyHostToDevice, stream.handle());
+               stream.handle());
     piece.free = stream.record();
   });
 }
@@ -76,7 +91,7 @@ void CopyStaging::to_host(CudaStream& stream, void* host, ConstTensorView source
   for_blocks(matrix, piece_bytes_, [&](std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
     Piece& piece = next();
     copy_block(piece.memory.data(), columns, from + row * matrix.stride + column, matrix.stride, rows, columns,
-               cudaMemcpyDeviceToHost, stream.handle());
+               stream.handle());
     stream.enqueue([target = to + row * matrix.width + column, staged = piece.memory.data(),
                     bytes = static_cast<std::size_t>(rows * columns)] { std::memcpy(target, staged, bytes); });
     piece.free = stream.record();

@@ -13,6 +13,11 @@
 
 namespace skrull {
 
+/// Between device memory and pinned host memory, in the order of the stream: both must stay until it has passed. The
+/// matrix on the host has no gaps.
+void copy_pinned_to_device(CudaStream& stream, TensorView target, const void* host);
+void copy_to_pinned(CudaStream& stream, void* host, ConstTensorView source);
+
 /// A ring of pieces of pinned memory that data passes through. One thread calls.
 class CopyStaging {
  public:

@@ -1,6 +1,8 @@
 #include "device/cuda_device.h"
 
 #include <algorithm>
+#include <cstring>
+#include <iterator>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -47,11 +49,19 @@ std::string CudaDevice::description() const {
 }
 
 void CudaDevice::copy_to_device(Stream& stream, TensorView target, const void* host) {
-  staging_.to_device(as_cuda_stream(stream), target, host);
+  if (is_own_host_memory(host)) {
+    copy_pinned_to_device(as_cuda_stream(stream), target, host);
+  } else {
+    staging_.to_device(as_cuda_stream(stream), target, host);
+  }
 }
 
 void CudaDevice::copy_to_host(Stream& stream, void* host, ConstTensorView source) {
-  staging_.to_host(as_cuda_stream(stream), host, source);
+  if (is_own_host_memory(host)) {
+    copy_to_pinned(as_cuda_stream(stream), host, source);
+  } else {
+    staging_.to_host(as_cuda_stream(stream), host, source);
+  }
 }
 
 void* CudaDevice::allocate_raw(std::int64_t bytes) {
@@ -76,6 +86,30 @@ void CudaDevice::free_raw(void* data, std::int64_t /*bytes*/) noexcept {
     return;
   }
   static_cast<void>(cudaFreeAsync(data, compute_stream_->handle()));
+}
+
+void* CudaDevice::allocate_on_host_raw(std::int64_t bytes) {
+  void* memory = nullptr;
+  if (cudaMallocHost(&memory, static_cast<std::size_t>(bytes)) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return nullptr;
+  }
+  std::memset(memory, 0, static_cast<std::size_t>(bytes));
+  own_host_memory_.emplace(static_cast<const char*>(memory), bytes);
+  return memory;
+}
+
+void CudaDevice::free_on_host_raw(void* data, std::int64_t /*bytes*/) noexcept {
+  own_host_memory_.erase(static_cast<const char*>(data));
+  static_cast<void>(cudaFreeHost(data));  // waits for the copies under way
+}
+
+bool CudaDevice::is_own_host_memory(const void* memory) const {
+  const auto* address = static_cast<const char*>(memory);
+  const auto after = own_host_memory_.upper_bound(address);
+  if (after == own_host_memory_.begin()) return false;
+  const auto& [begin, bytes] = *std::prev(after);
+  return address < begin + bytes;
 }
 
 std::int64_t CudaDevice::free_bytes() const {

@@ -45,10 +45,15 @@ class CudaDevice final : public Device {
  protected:
   void* allocate_raw(std::int64_t bytes) override;
   void free_raw(void* data, std::int64_t bytes) noexcept override;
+  /// Pinned.
+  void* allocate_on_host_raw(std::int64_t bytes) override;
+  void free_on_host_raw(void* data, std::int64_t bytes) noexcept override;
 
  private:
   double measure_peak(DType dtype);
   void fill_with_noise(TensorView vector);
+  /// Whether `memory` lies in what allocate_on_host() gave.
+  bool is_own_host_memory(const void* memory) const;
 
   CudaGpu gpu_;
   int ranks_here_ = 1;
@@ -57,6 +62,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<CudaStream> communication_stream_;
   cudaMemPool_t pool_ = nullptr;  ///< the driver's
   CopyStaging staging_;
+  std::map<const char*, std::int64_t> own_host_memory_;  ///< bytes, by address
   std::optional<DeviceScratch> scratch_;
   std::unique_ptr<Ops> ops_;
   std::map<DType, double> peak_flops_;

@@ -81,7 +81,8 @@ class Device {
   /// A buffer of exactly rows x cols elements.
   Buffer allocate(DType dtype, std::int64_t rows, std::int64_t cols, std::string category);
   const MemoryLedger& memory() const { return memory_; }
-  /// The same in host memory. Throws RunFailure when the host has no more.
+  /// The same in host memory. Copies between it and the device read and write it in the stream's order, when those from
+  /// other host memory may do so earlier. Throws RunFailure when the host has no more.
   Buffer allocate_on_host(DType dtype, std::int64_t rows, std::int64_t cols, std::string category);
   const MemoryLedger& host_memory() const { return host_memory_; }
 
