@@ -10,11 +10,3 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8>=10.40)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash>=0.8)
-
-# The CUDA device has its seam only: cuda/ is compiled in once its sources exist.
-set(SKRULL_WITH_CUDA OFF)
-if(SKRULL_CUDA STREQUAL "ON")
-  message(FATAL_ERROR "SKRULL_CUDA=ON: this version has no CUDA device yet. Use SKRULL_CUDA=AUTO or OFF.")
-elseif(NOT SKRULL_CUDA MATCHES "^(AUTO|OFF)$")
-  message(FATAL_ERROR "SKRULL_CUDA=${SKRULL_CUDA}: expected AUTO, ON or OFF.")
-endif()

@@ -1,10 +1,13 @@
 # Compiler settings that every target shares.
 add_library(skrull_settings INTERFACE)
-target_compile_options(skrull_settings INTERFACE -Wall -Wextra $<$<BOOL:${SKRULL_WERROR}>:-Werror>)
+# C++ for the host, by itself or out of a .cu file.
+target_compile_options(skrull_settings INTERFACE
+  $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-Wall;-Wextra;$<$<BOOL:${SKRULL_WERROR}>:-Werror>>
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra;$<$<BOOL:${SKRULL_WERROR}>:-Werror=all-warnings>>)
 if(SKRULL_NATIVE_ARCH)
-  target_compile_options(skrull_settings INTERFACE -march=native)
+  target_compile_options(skrull_settings INTERFACE $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-march=native>)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  target_compile_options(skrull_settings INTERFACE -march=x86-64-v3)
+  target_compile_options(skrull_settings INTERFACE $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-march=x86-64-v3>)
 endif()
 if(SKRULL_SANITIZE)
   target_compile_options(skrull_settings INTERFACE -fsanitize=${SKRULL_SANITIZE} -fno-omit-frame-pointer)

@@ -8,6 +8,10 @@
 
 namespace skrull {
 
+CudaProgress::CudaProgress() {
+  SKRULL_CUDA_CHECK(cudaGetDevice(&gpu_));
+}
+
 void CudaProgress::fail(std::exception_ptr error) {
   const std::lock_guard lock(mutex_);
   if (!error_) error_ = std::move(error);
@@ -22,12 +26,14 @@ void CudaProgress::rethrow() const {
 
 void CudaProgress::wait(const std::function<cudaError_t()>& query, const char* what) {
   constexpr double seconds_between_looks = 0.1;
+  const bool is_owner = std::this_thread::get_id() == owner_;
+  if (!is_owner) SKRULL_CUDA_CHECK(cudaSetDevice(gpu_));  // or CUDA would set up the first GPU for this thread
   Backoff backoff;
   double next_look = seconds_between_looks;
   while (!is_done(query(), what)) {
     rethrow();
     backoff.pause();
-    if (backoff.idle_seconds() < next_look) continue;
+    if (!is_owner || backoff.idle_seconds() < next_look) continue;
     for (CudaWatcher* watcher : watchers_) watcher->look();
     next_look = backoff.idle_seconds() + seconds_between_looks;
   }

@@ -7,6 +7,7 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 namespace skrull {
@@ -21,6 +22,9 @@ class CudaWatcher {
 
 class CudaProgress {
  public:
+  /// The calling thread is the one that queues work on the device: its waits look after it.
+  CudaProgress();
+
   /// A host task threw: every wait for any of the device's streams rethrows it, and later tasks are dropped. Any
   /// thread.
   void fail(std::exception_ptr error);
@@ -28,10 +32,10 @@ class CudaProgress {
   void rethrow() const;
 
   /// Waits until `query` (cudaEventQuery(), cudaStreamQuery()) says cudaSuccess. Throws on its errors, rethrows those
-  /// of tasks and of watchers.
+  /// of tasks and of watchers. Any thread; only the owner's waits ask the watchers.
   void wait(const std::function<cudaError_t()>& query, const char* what);
 
-  /// A watcher must be removed before it goes. Same thread as wait().
+  /// A watcher must be removed before it goes. Of the owner's thread.
   void add(CudaWatcher& watcher) { watchers_.push_back(&watcher); }
   void remove(CudaWatcher& watcher);
 
@@ -39,6 +43,8 @@ class CudaProgress {
   mutable std::mutex mutex_;
   std::atomic<bool> failed_{false};
   std::exception_ptr error_;
+  std::thread::id owner_ = std::this_thread::get_id();
+  int gpu_ = 0;
   std::vector<CudaWatcher*> watchers_;
 };
 

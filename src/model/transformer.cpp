@@ -92,6 +92,34 @@ std::vector<float> inverse_frequencies(const Qwen2Config& config) {
 
 }  // namespace
 
+struct PendingLosses::OnHost {
+  std::vector<float> losses;
+  std::vector<float> weights;
+  Event copied;
+
+  OnHost() = default;
+  ~OnHost() {
+    try {
+      copied.synchronize();
+    } catch (...) {  // whoever uses the stream next meets the error
+    }
+  }
+  OnHost(const OnHost&) = delete;
+  OnHost& operator=(const OnHost&) = delete;
+};
+
+LossSums PendingLosses::sums() const {
+  on_host_->copied.synchronize();
+  LossSums sums;
+  sums.supervised_tokens = static_cast<std::int64_t>(on_host_->losses.size());
+  for (std::size_t i = 0; i < on_host_->losses.size(); ++i) {
+    const auto loss = static_cast<double>(on_host_->losses[i]);
+    sums.loss += loss;
+    sums.weighted_loss += static_cast<double>(on_host_->weights[i]) * loss;
+  }
+  return sums;
+}
+
 struct Transformer::Impl {
   Impl(Qwen2Config the_config, const TransformerOptions& the_options, Device& the_device)
       : config(std::move(the_config)),
@@ -134,10 +162,9 @@ struct Transformer::Impl {
             GradientSink* gradients);
   void backward(const Workspace& work, ParameterProvider& parameters, AttentionExecutor& attention,
                 GradientSink& gradients);
-  LossSums run(const MicroBatch& batch, ParameterProvider& parameters, AttentionExecutor& attention,
-               GradientSink* gradients);
-  /// Waits for the device.
-  LossSums sum_losses(const Workspace& work, const SupervisedRows& supervised);
+  PendingLosses run(const MicroBatch& batch, ParameterProvider& parameters, AttentionExecutor& attention,
+                    GradientSink* gradients);
+  PendingLosses fetch_losses(const Workspace& work, SupervisedRows supervised);
 
   Qwen2Config config;
   TransformerOptions options;
@@ -227,28 +254,24 @@ void Transformer::Impl::backward(const Workspace& work, ParameterProvider& param
   gradients.ready(table.embedding_block());
 }
 
-LossSums Transformer::Impl::sum_losses(const Workspace& work, const SupervisedRows& supervised) {
-  std::vector<float> losses(supervised.rows.size());
-  device.copy_to_host(compute.stream, losses.data(), work.head.losses.slice_cols(0, supervised.count()));
-  compute.stream.synchronize();
-  LossSums sums;
-  sums.supervised_tokens = supervised.count();
-  for (std::size_t i = 0; i < losses.size(); ++i) {
-    sums.loss += static_cast<double>(losses[i]);
-    sums.weighted_loss += static_cast<double>(supervised.weights[i]) * static_cast<double>(losses[i]);
-  }
-  return sums;
+PendingLosses Transformer::Impl::fetch_losses(const Workspace& work, SupervisedRows supervised) {
+  auto on_host = std::make_shared<PendingLosses::OnHost>();
+  on_host->losses.resize(supervised.rows.size());
+  device.copy_to_host(compute.stream, on_host->losses.data(), work.head.losses.slice_cols(0, supervised.count()));
+  on_host->weights = std::move(supervised.weights);
+  on_host->copied = compute.stream.record();
+  return PendingLosses(std::move(on_host));
 }
 
-LossSums Transformer::Impl::run(const MicroBatch& batch, ParameterProvider& parameters, AttentionExecutor& attention,
-                                GradientSink* gradients) {
+PendingLosses Transformer::Impl::run(const MicroBatch& batch, ParameterProvider& parameters,
+                                     AttentionExecutor& attention, GradientSink* gradients) {
   check_batch(batch, config, options.max_tokens);
   const Workspace work = buffers.view(batch.tokens());
-  const SupervisedRows supervised(batch);
+  SupervisedRows supervised(batch);
   forward(batch, work, parameters, attention);
   loss(work, supervised, parameters, gradients);
   if (gradients != nullptr) backward(work, parameters, attention, *gradients);
-  return sum_losses(work, supervised);
+  return fetch_losses(work, std::move(supervised));
 }
 
 Transformer::Transformer(Qwen2Config config, TransformerOptions options, Device& device)
@@ -265,14 +288,14 @@ const TransformerOptions& Transformer::options() const {
   return impl_->options;
 }
 
-LossSums Transformer::forward_backward(const MicroBatch& batch, ParameterProvider& parameters,
-                                       AttentionExecutor& attention, GradientSink& gradients) {
+PendingLosses Transformer::forward_backward(const MicroBatch& batch, ParameterProvider& parameters,
+                                            AttentionExecutor& attention, GradientSink& gradients) {
   require(impl_->options.training, "this model was made without memory for a backward");
   return impl_->run(batch, parameters, attention, &gradients);
 }
 
 LossSums Transformer::evaluate(const MicroBatch& batch, ParameterProvider& parameters, AttentionExecutor& attention) {
-  return impl_->run(batch, parameters, attention, nullptr);
+  return impl_->run(batch, parameters, attention, nullptr).sums();
 }
 
 void Transformer::logits(const MicroBatch& batch, const std::vector<std::int32_t>& rows, ParameterProvider& parameters,

@@ -28,7 +28,7 @@ StepOutcome run_step(const StepBatches& batches, const TrainConfig& config, doub
   timeline.take();
   const Event begin = compute.record_time();
   StepOutcome outcome;
-  double loss = 0;
+  std::vector<PendingLosses> losses;
   std::vector<std::pair<Event, Event>> micro_batches;
   parameters.begin_step(batches.micro_batch_count());
   for (std::int64_t i = 0; i < batches.micro_batch_count(); ++i) {
@@ -39,11 +39,13 @@ StepOutcome run_step(const StepBatches& batches, const TrainConfig& config, doub
     const auto span = timeline.scope(SpanKind::compute, compute, {"micro-batch"});
     Event start = compute.record_time();
     attention.begin(batch);
-    loss += model.forward_backward(batch, parameters, attention, parameters).weighted_loss;
+    losses.push_back(model.forward_backward(batch, parameters, attention, parameters));
     micro_batches.emplace_back(std::move(start), compute.record_time());
   }
   timeline.set_micro_batch(-1);
   parameters.finish_gradients();
+  double loss = 0;
+  for (const PendingLosses& micro_batch : losses) loss += micro_batch.sums().weighted_loss;
   outcome.loss = control.sum(loss);
   outcome.grad_norm = parameters.gradient_norm();
   outcome.updated = !outcome.stopped && std::isfinite(outcome.loss) && std::isfinite(outcome.grad_norm);

@@ -124,7 +124,7 @@ LoadedModel::LoadedModel(const Qwen2Config& the_config, TransformerOptions optio
 StepResult LoadedModel::step(const MicroBatch& batch) {
   attention.set_batch(batch);
   CollectedGradients gradients(*device, model.parameters());
-  const LossSums sums = model.forward_backward(batch, *parameters, attention, gradients);
+  const LossSums sums = model.forward_backward(batch, *parameters, attention, gradients).sums();
   return {sums, gradients.by_name()};
 }
 

@@ -34,7 +34,7 @@ TEST_CASE("blocks are acquired one at a time and become ready once, whatever the
         test::CollectedGradients gradients(*model.device, table);
         model.attention.set_batch(batch);
         model.parameters->acquired.clear();
-        const LossSums sums = model.model.forward_backward(batch, *model.parameters, model.attention, gradients);
+        const LossSums sums = model.model.forward_backward(batch, *model.parameters, model.attention, gradients).sums();
         CHECK(model.parameters->held == -1);
         CHECK(model.parameters->acquired == order_of_blocks(table, true));
         const bool tied = table.head_block() == 0;

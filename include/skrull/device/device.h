@@ -87,7 +87,7 @@ class Device {
   const MemoryLedger& host_memory() const { return host_memory_; }
 
   /// Host memory -> device. `host` (any host memory) holds target.elements() elements, contiguous; it may be reused
-  /// when `stream` has passed.
+  /// when `stream` has passed, and at once where that is the compute stream, but for what allocate_on_host() gave.
   virtual void copy_to_device(Stream& stream, TensorView target, const void* host) = 0;
   /// Device -> host memory. The values are there once `stream` was synchronised.
   virtual void copy_to_host(Stream& stream, void* host, ConstTensorView source) = 0;

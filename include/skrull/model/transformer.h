@@ -31,6 +31,19 @@ struct LossSums {
   std::int64_t supervised_tokens = 0;
 };
 
+/// The losses of a micro-batch on their way from the device, so that the next one can be queued meanwhile.
+class PendingLosses {
+ public:
+  struct OnHost;  ///< what the device writes to; goes after it has
+
+  explicit PendingLosses(std::shared_ptr<const OnHost> on_host) : on_host_(std::move(on_host)) {}
+  /// Waits for the device.
+  LossSums sums() const;
+
+ private:
+  std::shared_ptr<const OnHost> on_host_;
+};
+
 /// One micro-batch at a time. All memory is allocated in the constructor, by category, from `options` (rule 8).
 class Transformer {
  public:
@@ -44,10 +57,11 @@ class Transformer {
 
   /// Forward, loss and backward: gradients of sum_t weights[t] CE_t are added through `gradients`. An empty micro-batch
   /// still acquires and readies every block. Throws InvalidInput for a token id or label outside the vocabulary,
-  /// RunFailure for more than max_tokens.
-  LossSums forward_backward(const MicroBatch& batch, ParameterProvider& parameters, AttentionExecutor& attention,
-                            GradientSink& gradients);
-  /// Forward and loss only, by the same chunked head.
+  /// RunFailure for more than max_tokens. Work is queued: nothing here waits for the device, and `batch` is not used
+  /// after the call.
+  PendingLosses forward_backward(const MicroBatch& batch, ParameterProvider& parameters, AttentionExecutor& attention,
+                                 GradientSink& gradients);
+  /// Forward and loss only, by the same chunked head. Waits for the device.
   LossSums evaluate(const MicroBatch& batch, ParameterProvider& parameters, AttentionExecutor& attention);
   /// Forward; fp32 logits of the given packed rows, one row each of logits[rows.size(), V] (device memory).
   /// Synchronised on return.

@@ -1,0 +1,6 @@
+# What the CUDA device is made of, named from cuda/: compiled by nvcc for GPUs, and as C++ for the host by tests/simt.
+set(SKRULL_CUDA_SOURCES
+  comm/cuda_communicator.cpp comm/staged_communicator.cpp
+  device/copy_staging.cpp device/cuda_check.cpp device/cuda_device.cpp device/cuda_events.cpp device/cuda_machine.cpp
+  device/cuda_progress.cpp device/cuda_scratch.cpp device/cuda_stream.cpp device/pinned_memory.cpp
+  ops/cuda_gemm.cpp ops/cuda_ops.cpp ops/gemm.cu)
