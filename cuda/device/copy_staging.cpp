@@ -52,15 +52,15 @@ void copy_block(char* target, std::int64_t target_stride, const char* source, st
 void copy_pinned_to_device(CudaStream& stream, TensorView target, const void* host) {
   const ByteMatrix matrix = bytes_of(target);
   if (target.empty()) return;
-  copy_block(static_cast<char*>(target.data()), matrix.stride, static_cast<const char*>(host), matrix.width, matrix.rows,
-             matrix.width, stream.handle());
+  copy_block(static_cast<char*>(target.data()), matrix.stride, static_cast<const char*>(host), matrix.width,
+             matrix.rows, matrix.width, stream.handle());
 }
 
 void copy_to_pinned(CudaStream& stream, void* host, ConstTensorView source) {
   const ByteMatrix matrix = bytes_of(source);
   if (source.empty()) return;
-  copy_block(static_cast<char*>(host), matrix.width, static_cast<const char*>(source.data()), matrix.stride, matrix.rows,
-             matrix.width, stream.handle());
+  copy_block(static_cast<char*>(host), matrix.width, static_cast<const char*>(source.data()), matrix.stride,
+             matrix.rows, matrix.width, stream.handle());
 }
 
 CopyStaging::Piece& CopyStaging::next() {
