@@ -34,15 +34,16 @@ void for_blocks(const ByteMatrix& matrix, std::int64_t most, const Block& block)
   }
 }
 
+/// Which side lies on the device, CUDA knows by their addresses: what is kept in pinned memory may be either.
 void copy_block(char* target, std::int64_t target_stride, const char* source, std::int64_t source_stride,
-                std::int64_t rows, std::int64_t columns, cudaMemcpyKind kind, cudaStream_t stream) {
+                std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
   const auto width = static_cast<std::size_t>(columns);
   if (rows == 1) {
-    SKRULL_CUDA_CHECK(cudaMemcpyAsync(target, source, width, kind, stream));
+    SKRULL_CUDA_CHECK(cudaMemcpyAsync(target, source, width, cudaMemcpyDefault, stream));
   } else {
     SKRULL_CUDA_CHECK(cudaMemcpy2DAsync(target, static_cast<std::size_t>(target_stride), source,
                                         static_cast<std::size_t>(source_stride), width, static_cast<std::size_t>(rows),
-                                        kind, stream));
+                                        cudaMemcpyDefault, stream));
   }
 }
 
@@ -67,14 +68,14 @@ void copy_from_pinned(CudaStream& stream, TensorView target, const void* host) {
   const ByteMatrix matrix = bytes_of(target);
   if (target.empty()) return;
   copy_block(static_cast<char*>(target.data()), matrix.stride, static_cast<const char*>(host), matrix.width,
-             matrix.rows, matrix.width, cudaMemcpyHostToDevice, stream.handle());
+             matrix.rows, matrix.width, stream.handle());
 }
 
 void copy_to_pinned(CudaStream& stream, void* host, ConstTensorView source) {
   const ByteMatrix matrix = bytes_of(source);
   if (source.empty()) return;
   copy_block(static_cast<char*>(host), matrix.width, static_cast<const char*>(source.data()), matrix.stride,
-             matrix.rows, matrix.width, cudaMemcpyDeviceToHost, stream.handle());
+             matrix.rows, matrix.width, stream.handle());
 }
 
 void CopyStaging::to_device(CudaStream& stream, TensorView target, const void* host, HostRead read) {
@@ -90,7 +91,7 @@ void CopyStaging::to_device(CudaStream& stream, TensorView target, const void* h
     } else {
       stream.enqueue(fill);
     }
-    copy_block(to + row * matrix.stride + column, matrix.stride, staged, columns, rows, columns, cudaMemcpyHostToDevice,
+    copy_block(to + row * matrix.stride + column, matrix.stride, staged, columns, rows, columns,
                stream.handle());
     queued(stream);
   });
@@ -103,7 +104,7 @@ void CopyStaging::to_host(CudaStream& stream, void* host, ConstTensorView source
   for_blocks(matrix, piece_bytes_, [&](std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
     char* staged = reserve(rows * columns);
     copy_block(staged, columns, from + row * matrix.stride + column, matrix.stride, rows, columns,
-               cudaMemcpyDeviceToHost, stream.handle());
+               stream.handle());
     stream.enqueue([target = to + row * matrix.width + column, staged,
                     bytes = static_cast<std::size_t>(rows * columns)] { std::memcpy(target, staged, bytes); });
     queued(stream);

@@ -10,6 +10,8 @@
 #include "skrull/core/json.h"
 #include "skrull/core/log.h"
 #include "skrull/core/text.h"
+#include "skrull/model/named_models.h"
+#include "skrull/train/local_device.h"
 #include "skrull/train/step_benchmark.h"
 
 namespace skrull::cli {
@@ -17,7 +19,8 @@ namespace {
 
 struct BenchArguments {
   std::string what;
-  std::string model;
+  std::string model = "0.5b";
+  std::int64_t layers = 0;
   std::string profile;
   bool recompute = false;
   std::int64_t length = 4096;
@@ -38,16 +41,19 @@ OrderedJson step_result(const BenchArguments& arguments, const Qwen2Config& mode
   if (!arguments.profile.empty()) profile = find_hardware_profile(arguments.profile);
   const StepBenchmark result = bench_step(model, arguments.step);
   log::info(
-      "step of {} tokens: {:.2f} s, of which {:.2f} s update; {:.0f} GFLOP/s = {:.1f}% of the {:.0f} GFLOP/s of its "
-      "products",
-      arguments.step.tokens, result.step_seconds, result.update_seconds, result.step_flops_per_second / 1e9,
-      100 * result.ratio, result.product_flops_per_second / 1e9);
+      "step of {} tokens: {:.4g} s, of which {:.4g} s update; {:.0f} GFLOP/s = {:.1f}% of the {:.0f} GFLOP/s of its "
+      "products; {:.0f} tokens/s, {:.1f}% of the device's peak of {:.0f} GFLOP/s",
+      result.tokens, result.step_seconds, result.update_seconds, result.step_flops_per_second / 1e9, 100 * result.ratio,
+      result.product_flops_per_second / 1e9, static_cast<double>(result.tokens) / result.step_seconds,
+      100 * result.model_flops_utilization(), result.peak_flops_per_second / 1e9);
   log::info("memory: planned {}, most resident {}", format_bytes(result.planned_bytes),
             format_bytes(result.peak_bytes));
   OrderedJson json = {{"bench", "step"},
                       {"device", result.device},
                       {"compute_dtype", name_of(arguments.step.compute_dtype)},
                       {"parameters", model.parameter_count()},
+                      {"layers", model.num_layers},
+                      {"tokens", result.tokens},
                       {"lengths", result.lengths},
                       {"step_seconds", result.step_seconds},
                       {"fastest_step_seconds", result.fastest_step_seconds},
@@ -55,6 +61,9 @@ OrderedJson step_result(const BenchArguments& arguments, const Qwen2Config& mode
                       {"model_gflops_per_second", result.step_flops_per_second / 1e9},
                       {"product_gflops_per_second", result.product_flops_per_second / 1e9},
                       {"ratio", result.ratio},
+                      {"tokens_per_second", static_cast<double>(result.tokens) / result.step_seconds},
+                      {"peak_gflops_per_second", result.peak_flops_per_second / 1e9},
+                      {"model_flops_utilization", result.model_flops_utilization()},
                       {"planned_bytes", result.planned_bytes},
                       {"peak_bytes", result.peak_bytes}};
   if (profile) {
@@ -137,26 +146,31 @@ int bench(const Arguments& arguments) {
       ->required()
       ->check(CLI::IsMember({"step", "attention", "ops"}));
   app.add_option("--model", parsed.model,
-                 "folder with a config.json (its weights are not read); default: Qwen2.5-0.5B's shape");
+                 "the shape of a Qwen2.5 model (0.5b, 1.5b, 3b, 7b, 14b, 32b, 72b), or a folder with a config.json");
   app.add_option("--profile", parsed.profile,
                  "of `step`: a hardware profile, by name or file; its prediction is printed beside the measured time");
   app.add_option("--tokens", parsed.step.tokens, "of the micro-batch")->check(at_least_one());
+  app.add_flag("--fill-memory", parsed.step.fill_memory, "of `step`: as many tokens as the device has memory for");
   app.add_option("--steps", parsed.step.steps, "measured steps")->check(at_least_one());
   app.add_option("--length", parsed.length, "of the sequence of `attention`")->check(at_least_one());
   app.add_option("--seconds", parsed.seconds, "for each operation");
-  app.add_option("--threads", parsed.step.threads, "0: all cores");
+  app.add_option("--layers", parsed.layers, "of `step`, in place of the model's; 0: all")
+      ->check(CLI::NonNegativeNumber);
+  add_device(app, parsed.step.device);
+  app.add_option("--threads", parsed.step.threads, "of the CPU; 0: all cores");
   add_compute_dtype(app, parsed.step.compute_dtype);
   app.add_flag("--recompute", parsed.recompute, "keep only each block's input (gradient_checkpointing full)");
   app.add_flag("--json", parsed.json, "print the result as one JSON object");
   if (!parse(app, arguments)) return static_cast<int>(ExitCode::done);
   parsed.step.recompute = parsed.recompute ? Recompute::full : Recompute::selective;
-  const Qwen2Config model = parsed.model.empty() ? qwen25_half_billion() : load_qwen2_config(parsed.model);
+  Qwen2Config model = find_model(parsed.model);
+  if (parsed.layers > 0) model.num_layers = parsed.layers;
 
   OrderedJson result;
   if (parsed.what == "step") {
     result = step_result(parsed, model);
   } else {
-    const std::unique_ptr<Device> device = make_cpu_device(parsed.step.threads);
+    const std::unique_ptr<Device> device = make_local_device(parsed.step.device, parsed.step.threads);
     const BenchShape shape = bench_shape(model, parsed.step.tokens);
     result = parsed.what == "ops" ? ops_result(*device, parsed, shape) : attention_result(*device, parsed, shape);
   }

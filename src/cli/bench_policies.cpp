@@ -6,9 +6,9 @@
 #include "run_on_all_ranks.h"
 #include "skrull/core/json.h"
 #include "skrull/core/log.h"
+#include "skrull/model/named_models.h"
 #include "skrull/schedule/length_generator.h"
 #include "skrull/train/policy_benchmark.h"
-#include "skrull/train/step_benchmark.h"
 
 namespace skrull::cli {
 namespace {
@@ -141,7 +141,7 @@ int bench_policies(const Arguments& arguments) {
     parsed.options.policies = parse_policies(parsed.policies);
     parsed.options.batches = draw_batches(parsed);
     parsed.options.cluster = find_hardware_profile(parsed.hardware);
-    parsed.options.cluster_model = qwen25_half_billion().shape();
+    parsed.options.cluster_model = find_model("0.5b").shape();
     spread_over_cores(session.local_rank(), session.local_size());
     const PolicyBenchmark result = skrull::bench_policies(parsed.options, session);
     if (session.rank() == 0) report(parsed, result);

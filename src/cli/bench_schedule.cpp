@@ -9,11 +9,11 @@
 #include "skrull/core/json.h"
 #include "skrull/core/log.h"
 #include "skrull/data/length_file.h"
+#include "skrull/model/named_models.h"
 #include "skrull/model/qwen2_config.h"
 #include "skrull/schedule/comparison.h"
 #include "skrull/schedule/length_generator.h"
 #include "skrull/schedule/robustness.h"
-#include "skrull/train/step_benchmark.h"
 
 namespace skrull::cli {
 namespace {
@@ -39,12 +39,6 @@ struct Case {
   Topology topology;
   std::vector<std::vector<std::int64_t>> batches;
 };
-
-ModelShape find_model(const std::string& name) {
-  if (name == "0.5b") return qwen25_half_billion().shape();
-  if (name == "7b") return {3584, 28, 28, 4, 128, 18944, 152064};
-  return load_qwen2_config(name).shape();
-}
 
 Case case_of_file(const std::string& file, const ScheduleBenchArguments& arguments) {
   Case one{file, arguments.topology, {}};
@@ -121,7 +115,8 @@ void add_options(CLI::App& app, ScheduleBenchArguments& arguments) {
   const auto count = CLI::Range(std::int64_t{0}, std::int64_t{1} << 40);
   app.add_option("--lengths", arguments.lengths,
                  "files of lengths as for skrull plan; without them batches are drawn like three known data sets");
-  app.add_option("--model", arguments.model, "0.5b, 7b (Qwen2.5), or a folder with a config.json");
+  app.add_option("--model", arguments.model,
+                 "the shape of a Qwen2.5 model (0.5b, 1.5b, 3b, 7b, 14b, 32b, 72b), or a folder with a config.json");
   app.add_option("--hardware", arguments.hardware, "name of a profile that ships, or a file");
   app.add_option("--data-parallel", arguments.topology.data_parallel, "replicas")->check(ranks);
   app.add_option("--context-parallel", arguments.topology.context_parallel, "ranks of a replica")->check(ranks);
@@ -150,7 +145,7 @@ int bench_schedule(const Arguments& arguments) {
   add_options(app, parsed);
   if (!parse(app, arguments)) return static_cast<int>(ExitCode::done);
   const std::vector<std::string> policies = parse_policies(parsed.policies);
-  const CostModel cost(find_model(parsed.model), find_hardware_profile(parsed.hardware));
+  const CostModel cost(find_model(parsed.model).shape(), find_hardware_profile(parsed.hardware));
   OrderedJson cases = OrderedJson::array();
   for (const Case& one : cases_of(parsed)) {
     log::info("{}: {} batches of {} sequences, {} x {} ranks", one.name, one.batches.size(), one.batches.front().size(),

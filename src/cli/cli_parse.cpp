@@ -1,6 +1,7 @@
 #include "cli_parse.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 
 #include "skrull/config/choices.h"
@@ -9,20 +10,32 @@
 
 namespace skrull::cli {
 
-void add_compute_dtype(CLI::App& app, DType& dtype) {
+namespace {
+
+template <class Value, std::size_t count>
+void add_choice(CLI::App& app, const char* flag, const std::array<Choice<Value>, count>& choices, Value& value) {
   std::vector<std::string> names;
-  names.reserve(std::size(compute_dtypes));
-  for (const Choice<DType>& choice : compute_dtypes) names.emplace_back(choice.name);
+  for (const Choice<Value>& choice : choices) names.emplace_back(choice.name);
   app.add_option_function<std::string>(
-         "--compute-dtype",
-         [&dtype](const std::string& name) {
-           for (const Choice<DType>& choice : compute_dtypes) {
-             if (choice.name == name) dtype = choice.value;
+         flag,
+         [&value, &choices](const std::string& name) {
+           for (const Choice<Value>& choice : choices) {
+             if (choice.name == name) value = choice.value;
            }
          },
          fmt::format("{}", fmt::join(names, " or ")))
       ->check(CLI::IsMember(names))
-      ->default_str(std::string(name_of(dtype)));
+      ->default_str(std::string(name_of(value)));
+}
+
+}  // namespace
+
+void add_compute_dtype(CLI::App& app, DType& dtype) {
+  add_choice(app, "--compute-dtype", compute_dtypes, dtype);
+}
+
+void add_device(CLI::App& app, DeviceChoice& device) {
+  add_choice(app, "--device", choices_of<DeviceChoice>, device);
 }
 
 std::vector<std::string> parse_policies(const std::string& list) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "commands.h"
+#include "skrull/config/choices.h"
 #include "skrull/core/dtype.h"
 
 namespace skrull::cli {
@@ -23,6 +24,9 @@ inline CLI::Validator at_least_one() {
 
 /// --compute-dtype float32|bfloat16. `dtype` holds the default and receives the choice; must outlive the parsing.
 void add_compute_dtype(CLI::App& app, DType& dtype);
+
+/// --device auto|cpu|cuda, likewise.
+void add_device(CLI::App& app, DeviceChoice& device);
 
 /// Policies by name, of a list with commas; "all" means every one.
 std::vector<std::string> parse_policies(const std::string& list);

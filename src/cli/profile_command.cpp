@@ -9,15 +9,17 @@
 #include "skrull/core/error.h"
 #include "skrull/core/json.h"
 #include "skrull/core/log.h"
+#include "skrull/model/named_models.h"
 #include "skrull/train/link_measurement.h"
+#include "skrull/train/local_device.h"
 #include "skrull/train/profiler.h"
-#include "skrull/train/step_benchmark.h"
 
 namespace skrull::cli {
 namespace {
 
 struct ProfileArguments {
-  std::string model;
+  std::string model = "0.5b";
+  DeviceChoice device = DeviceChoice::cpu;
   std::string output = "machine.profile.json";
   int threads = 0;
   bool overwrite = false;
@@ -81,11 +83,12 @@ void write(const ProfileArguments& arguments, const Device& device, const Profil
 void run(const ProfileArguments& arguments, const MpiSession& session) {
   const CpuShare share = spread_over_cores(session.local_rank(), session.local_size());
   const std::unique_ptr<Communicator> world = session.world();
-  const auto device = make_cpu_device(arguments.threads > 0 ? arguments.threads : share.threads);
+  const auto device = make_local_device(arguments.device, arguments.threads > 0 ? arguments.threads : share.threads,
+                                        session.local_rank());
   ControlChannel control(*world, device->communication_stream());
   const Qwen2Config model = control.run_together([&] {
     if (session.rank() == 0) check_output(arguments.output, arguments.overwrite);
-    return arguments.model.empty() ? qwen25_half_billion() : load_qwen2_config(arguments.model);
+    return find_model(arguments.model);
   });
   ProfilerResult result = measure_hardware_profile(model, arguments.profiler, *device);
   result.profile.name = name_of_file(arguments.output);
@@ -107,13 +110,14 @@ int profile(const Arguments& arguments) {
   ProfileArguments parsed;
   app.option_defaults()->always_capture_default();
   app.add_option("--model", parsed.model,
-                 "folder with a config.json (its weights are not read); default: Qwen2.5-0.5B's shape");
+                 "the shape of a Qwen2.5 model (0.5b, 1.5b, 3b, 7b, 14b, 32b, 72b), or a folder with a config.json");
   app.add_option("--output", parsed.output, "file to write (skrull-profile/1)");
   app.add_flag("--overwrite", parsed.overwrite, "replace the file if it exists");
   app.add_option("--threads", parsed.threads, "of a rank; 0: its share of the cores")->check(CLI::NonNegativeNumber);
   app.add_option("--seconds", parsed.profiler.seconds,
                  "to measure for, about; decides the largest micro-batch and how often each is repeated")
       ->check(CLI::PositiveNumber);
+  add_device(app, parsed.device);
   add_compute_dtype(app, parsed.profiler.compute_dtype);
   app.add_flag("--json", parsed.json, "print the result as one JSON object");
   if (!parse(app, arguments)) return static_cast<int>(ExitCode::done);

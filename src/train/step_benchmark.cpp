@@ -6,12 +6,15 @@
 
 #include "random_batch.h"
 #include "skrull/comm/communicator.h"
+#include "skrull/core/error.h"
 #include "skrull/core/median.h"
 #include "skrull/model/model_io.h"
 #include "skrull/model/transformer.h"
 #include "skrull/parallel/local_attention.h"
 #include "skrull/parallel/trainable_parameters.h"
 #include "skrull/schedule/cost_model.h"
+#include "skrull/schedule/memory_model.h"
+#include "skrull/train/local_device.h"
 #include "skrull/train/metrics.h"
 #include "timed_step.h"
 
@@ -32,21 +35,6 @@ double product_rate(const std::vector<OpRate>& rates, const BenchShape& shape, s
 }
 
 }  // namespace
-
-Qwen2Config qwen25_half_billion() {
-  Qwen2Config config;
-  config.vocab_size = 151936;
-  config.hidden_size = 896;
-  config.intermediate_size = 4864;
-  config.num_layers = 24;
-  config.num_heads = 14;
-  config.num_kv_heads = 2;
-  config.head_dim = 64;
-  config.max_position_embeddings = 32768;
-  config.rope_theta = 1e6;
-  config.tie_word_embeddings = true;
-  return config;
-}
 
 BenchShape bench_shape(const Qwen2Config& model, std::int64_t tokens) {
   BenchShape shape;
@@ -73,23 +61,41 @@ double predict_step(const ModelShape& model, const std::vector<std::int64_t>& le
   return evaluate_plan(plan, CostModel(model, profile, recompute)).step_seconds;
 }
 
+namespace {
+
+/// The training state is there already.
+std::int64_t tokens_that_fit(const Qwen2Config& model, const StepBenchmarkOptions& options, const Device& device) {
+  MemoryOptions memory;
+  memory.compute_dtype = options.compute_dtype;
+  memory.recompute = options.recompute;
+  memory.tied_head = model.tie_word_embeddings;
+  const MemoryModel planned(model.shape(), memory);
+  const std::int64_t tokens = planned.most_tokens(device.free_bytes() + planned.fixed().state());
+  if (tokens < 1) throw_run_failure("not one token fits beside the training state: {}", device.description());
+  return tokens;
+}
+
+}  // namespace
+
 StepBenchmark bench_step(const Qwen2Config& model, const StepBenchmarkOptions& options) {
-  const std::unique_ptr<Device> device = make_cpu_device(options.threads);
-  const std::unique_ptr<Communicator> self = make_self_communicator();
+  const std::unique_ptr<Device> device = make_local_device(options.device, options.threads);
+  const std::unique_ptr<Communicator> self = make_self_communicator(device->ops());
   const ParameterTable table(model);
   const auto parameters = make_trainable_parameters(table, {options.compute_dtype, true}, *device, *self);
   parameters->set_values(
       [&](const BlockOnHost& block) { initialize_parameters(1, model.initializer_range, table, block); });
+  const std::int64_t tokens = options.fill_memory ? tokens_that_fit(model, options, *device) : options.tokens;
   TransformerOptions model_options;
   model_options.compute_dtype = options.compute_dtype;
-  model_options.max_tokens = options.tokens;
+  model_options.max_tokens = tokens;
   model_options.recompute = options.recompute;
   Transformer transformer(model, model_options, *device);
-  LocalAttention attention(attention_shape(model), options.tokens, true, *device);
+  LocalAttention attention(attention_shape(model), tokens, true, *device);
 
   StepBenchmark result;
   result.device = device->description();
-  result.lengths = mixed_lengths(options.tokens);
+  result.tokens = tokens;
+  result.lengths = mixed_lengths(tokens);
   result.model_flops = model.training_flops(result.lengths);
   result.planned_bytes = device->memory().current_bytes();
   const MicroBatch batch = random_batch(result.lengths, model.vocab_size);
@@ -103,11 +109,13 @@ StepBenchmark bench_step(const Qwen2Config& model, const StepBenchmarkOptions& o
     update_seconds.push_back(time.update_seconds);
   };
   run_step();
-  result.peak_bytes = peak_process_memory();
+  result.peak_bytes = device->kind() == DeviceKind::cpu ? peak_process_memory() : device->memory().peak_bytes();
   step_seconds.clear();
   update_seconds.clear();
 
-  const BenchShape shape = bench_shape(model, options.tokens);
+  // Beside a full memory there is room for the products of some of its tokens.
+  constexpr std::int64_t enough_tokens = 8192;
+  const BenchShape shape = bench_shape(model, options.fill_memory ? std::min(tokens, enough_tokens) : tokens);
   std::vector<double> product_rates;
   std::vector<double> ratios;
   for (std::int64_t turn = 0; turn < options.steps; ++turn) {
@@ -122,6 +130,7 @@ StepBenchmark bench_step(const Qwen2Config& model, const StepBenchmarkOptions& o
   result.step_flops_per_second = result.model_flops / result.step_seconds;
   result.product_flops_per_second = median(product_rates);
   result.ratio = median(ratios);
+  result.peak_flops_per_second = device->peak_flops(options.compute_dtype);
   return result;
 }
 

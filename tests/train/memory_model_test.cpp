@@ -7,11 +7,11 @@
 #include <string>
 #include <tuple>
 
+#include "skrull/model/named_models.h"
 #include "skrull/model/transformer.h"
 #include "skrull/parallel/micro_batch_attention.h"
 #include "skrull/parallel/ring_attention.h"
 #include "skrull/parallel/trainable_parameters.h"
-#include "skrull/train/step_benchmark.h"
 #include "support/catch.h"
 
 using namespace skrull;
@@ -119,7 +119,7 @@ TEST_CASE("other ranks hold no more than the first, of which the memory model sp
 }
 
 TEST_CASE("the memory of 0.5B parameters over 8 ranks is predicted without allocating any") {
-  const Qwen2Config config = qwen25_half_billion();
+  const Qwen2Config config = find_model("0.5b");
   const TransformerOptions options{DType::bfloat16, 8192, Recompute::selective, 0, true};
   for (const int stage : {0, 1, 2, 3}) {
     MemoryOptions memory = options_of(config, options);

@@ -20,9 +20,9 @@ bool uses_cuda(const TrainConfig& config);
 class RankSession {
  public:
   /// Spreads the node's ranks over its cores (cpu_binding), makes the device (device: auto prefers a GPU, all ranks or
-  /// none) and the communicators over all ranks and over those of this replica, over an emulated network when the config
-  /// has one. Collective. Throws InvalidInput on all ranks when cuda was asked for and is not there, when only some have
-  /// a GPU, or with a GPU and an emulated network.
+  /// none) and the communicators over all ranks and over those of this replica, over an emulated network when the
+  /// config has one. Collective. Throws InvalidInput on all ranks when cuda was asked for and is not there, when only
+  /// some have a GPU, or with a GPU and an emulated network.
   RankSession(const TrainConfig& config, const MpiSession& session);
 
   const RankGrid& grid() const { return grid_; }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "skrull/config/choices.h"
 #include "skrull/core/dtype.h"
 #include "skrull/device/bench.h"
 #include "skrull/model/qwen2_config.h"
@@ -14,8 +15,10 @@
 namespace skrull {
 
 struct StepBenchmarkOptions {
+  DeviceChoice device = DeviceChoice::cpu;
   DType compute_dtype = DType::float32;
   std::int64_t tokens = 2048;  ///< of the one micro-batch, in sequences of half, a quarter, ... of them
+  bool fill_memory = false;    ///< as many tokens as the device has memory for, by the memory model
   std::int64_t steps = 3;      ///< measured, after one to warm up
   int threads = 0;             ///< 0: all
   Recompute recompute = Recompute::selective;
@@ -23,6 +26,7 @@ struct StepBenchmarkOptions {
 
 struct StepBenchmark {
   std::string device;
+  std::int64_t tokens = 0;
   std::vector<std::int64_t> lengths;
   double model_flops = 0;   ///< of one step: forward and backward, see Qwen2Config::training_flops
   double step_seconds = 0;  ///< median; forward, backward, norm, update
@@ -31,8 +35,11 @@ struct StepBenchmark {
   double step_flops_per_second = 0;     ///< model_flops / step_seconds
   double product_flops_per_second = 0;  ///< the device's matrix products on this model's shapes, median
   double ratio = 0;                     ///< of the two, the median of the turns
-  std::int64_t planned_bytes = 0;       ///< the memory table's total
-  std::int64_t peak_bytes = 0;          ///< most resident memory of the process
+  double peak_flops_per_second = 0;     ///< Device::peak_flops
+
+  double model_flops_utilization() const { return step_flops_per_second / peak_flops_per_second; }
+  std::int64_t planned_bytes = 0;  ///< the memory table's total
+  std::int64_t peak_bytes = 0;     ///< most resident memory of the process; on a GPU the most that was allocated
 };
 
 /// Random weights, random tokens, one rank. All memory is planned as in training.
@@ -42,9 +49,6 @@ StepBenchmark bench_step(const Qwen2Config& model, const StepBenchmarkOptions& o
 /// profile's part that no schedule changes.
 double predict_step(const ModelShape& model, const std::vector<std::int64_t>& lengths, Recompute recompute,
                     const HardwareProfile& profile);
-
-/// Qwen2.5-0.5B's shape.
-Qwen2Config qwen25_half_billion();
 
 BenchShape bench_shape(const Qwen2Config& model, std::int64_t tokens);
 

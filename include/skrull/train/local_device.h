@@ -1,0 +1,14 @@
+#pragma once
+
+#include <memory>
+
+#include "skrull/config/choices.h"
+#include "skrull/device/device.h"
+
+namespace skrull {
+
+/// A device for one process alone, or for `local_rank` of a node that all choose alike. `threads` of a CPU: 0: all.
+/// Throws InvalidInput with the reason when cuda was asked for and there is none.
+std::unique_ptr<Device> make_local_device(DeviceChoice choice, int threads, int local_rank = 0);
+
+}  // namespace skrull
