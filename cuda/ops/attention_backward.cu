@@ -33,7 +33,7 @@ struct KeyTiling {
   static constexpr int threads = keys / (16 * blocks) * 32;
   static constexpr int queries = 32;
   static constexpr std::size_t shared_bytes =
-      (2 * keys + 4 * queries) * kDim * sizeof(bf16) + 4 * queries * sizeof(float);
+      (2 * keys + 4 * queries) * kDim * sizeof(bf16) + 2 * queries * sizeof(float2);
 };
 
 template <int kDim>
@@ -42,38 +42,47 @@ struct QueryTiling {
   static constexpr int queries = 128;
   static constexpr int threads = queries / (16 * blocks) * 32;
   static constexpr int keys = 32;
-  static constexpr std::size_t shared_bytes = (2 * queries + 4 * keys) * kDim * sizeof(bf16);
+  static constexpr std::size_t shared_bytes = (2 * queries + 4 * keys) * kDim * sizeof(bf16) + queries * sizeof(float2);
 };
+
+/// Shift and delta of a query row.
+__device__ float2 row_statistics(const BackwardArguments& arguments, int row, int head) {
+  return make_float2(exponent_shift(arguments.lse.row(row)[head]), arguments.delta.row(row)[head]);
+}
 
 // --- gradients of keys and values ---
 
-/// The tiles of queries that see a tile of keys, for all query heads of the group, one after the other.
+/// Goes through the tiles of queries that see a tile of keys: from `first_row` on, for one query head of the group
+/// after the other.
 template <int kDim>
 struct QueryTiles {
   using Tiling = KeyTiling<kDim>;
   const BackwardArguments& arguments;
   const Segment& segment;
-  int first_head, first_tile, tiles_per_head;
+  int first_row, row, head, end_head;
 
-  __device__ int head(int step) const { return first_head + step / tiles_per_head; }
-  __device__ int row(int step) const { return (first_tile + step % tiles_per_head) * Tiling::queries; }
+  __device__ bool ended() const { return head == end_head; }
+  __device__ void advance() {
+    row += Tiling::queries;
+    if (row < segment.q_len) return;
+    row = first_row;
+    ++head;
+  }
 
-  /// Starts copying the tile of a step.
-  __device__ void load(int step, bf16* q_tile, bf16* dout_tile) const {
-    const int column = head(step) * kDim;
-    const int first = segment.q_begin + row(step);
-    const int valid = segment.q_len - row(step);
-    load_tile<Tiling::queries, kDim, Tiling::threads>(q_tile, arguments.q, first, valid, column);
-    load_tile<Tiling::queries, kDim, Tiling::threads>(dout_tile, arguments.dout, first, valid, column);
+  /// Starts copying the tile.
+  __device__ void load(bf16* q_tile, bf16* dout_tile) const {
+    const int first = segment.q_begin + row;
+    const int valid = segment.q_len - row;
+    load_tile<Tiling::queries, kDim, Tiling::threads>(q_tile, arguments.q, first, valid, head * kDim);
+    load_tile<Tiling::queries, kDim, Tiling::threads>(dout_tile, arguments.dout, first, valid, head * kDim);
     cp_async_commit();
   }
 
   /// This thread's query's shift and delta. Rows behind the segment get weights of 0.
-  __device__ float2 statistics(int step) const {
-    const int query = row(step) + static_cast<int>(threadIdx.x);
+  __device__ float2 statistics() const {
+    const int query = row + static_cast<int>(threadIdx.x);
     if (threadIdx.x >= Tiling::queries || query >= segment.q_len) return make_float2(INFINITY, 0);
-    const int place = segment.q_begin + query;
-    return make_float2(exponent_shift(arguments.lse.row(place)[head(step)]), arguments.delta.row(place)[head(step)]);
+    return row_statistics(arguments, segment.q_begin + query, head);
   }
 };
 
@@ -150,9 +159,8 @@ __global__ void __launch_bounds__(KeyTiling<kDim>::threads)
   const int first_query = max(0, tile_key - segment.keys_of_first_query + 1);  // the first to see the tile's first key
   if (first_query >= segment.q_len) return;
   const int group = arguments.heads / arguments.kv_heads;
-  const int first_tile = first_query / Tiling::queries;
-  const int tiles = (segment.q_len + Tiling::queries - 1) / Tiling::queries - first_tile;
-  const QueryTiles<kDim> steps{arguments, segment, kv_head * group, first_tile, tiles};
+  const int first_row = first_query / Tiling::queries * Tiling::queries;
+  QueryTiles<kDim> tiles{arguments, segment, first_row, first_row, kv_head * group, (kv_head + 1) * group};
 
   const int warp_row = static_cast<int>(threadIdx.x) / 32 * 16 * Tiling::blocks;
   const int warp_key = tile_key + warp_row;
@@ -161,28 +169,29 @@ __global__ void __launch_bounds__(KeyTiling<kDim>::threads)
   const int valid = segment.k_len - tile_key;
   load_tile<Tiling::keys, kDim, Tiling::threads>(k_tile, arguments.k, first, valid, kv_column);
   load_tile<Tiling::keys, kDim, Tiling::threads>(v_tile, arguments.v, first, valid, kv_column);
-  steps.load(0, q_tiles, dout_tiles);
-  if (threadIdx.x < Tiling::queries) statistics[threadIdx.x] = steps.statistics(0);
+  tiles.load(q_tiles, dout_tiles);
+  if (threadIdx.x < Tiling::queries) statistics[threadIdx.x] = tiles.statistics();
 
   KeyGradients<kDim> sums;
+  int now = 0;
 #pragma unroll 1
-  for (int step = 0; step < group * tiles; ++step) {
-    const int now = step % 2;
+  while (!tiles.ended()) {
+    const int query = tiles.row;
     const int next = 1 - now;
-    const bool more = step + 1 < group * tiles;
+    tiles.advance();
     cp_async_wait<0>();
-    __syncthreads();  // this step's tiles are there, nobody uses those of the step before any more
+    __syncthreads();  // this tile is there, nobody uses the one before any more
     float2 next_statistics = {};
-    if (more) {
-      steps.load(step + 1, q_tiles + next * tile_elements, dout_tiles + next * tile_elements);
-      next_statistics = steps.statistics(step + 1);
+    if (!tiles.ended()) {
+      tiles.load(q_tiles + next * tile_elements, dout_tiles + next * tile_elements);
+      next_statistics = tiles.statistics();
     }
-    const int query = steps.row(step);
     if (warp_key < segment.keys_of_rows(query, Tiling::queries))
       add_queries<kDim>(segment, warp_key, warp_row, query, k_tile, v_tile, q_tiles + now * tile_elements,
                         dout_tiles + now * tile_elements, statistics + now * Tiling::queries, arguments.exponent_scale,
                         sums);
-    if (more && threadIdx.x < Tiling::queries) statistics[next * Tiling::queries + threadIdx.x] = next_statistics;
+    if (threadIdx.x < Tiling::queries) statistics[next * Tiling::queries + threadIdx.x] = next_statistics;
+    now = next;
   }
   add_result<Tiling::blocks, kDim>(arguments.dk, first, warp_row, valid, kv_column, arguments.scale, sums.dk);
   add_result<Tiling::blocks, kDim>(arguments.dv, first, warp_row, valid, kv_column, 1, sums.dv);
@@ -190,53 +199,29 @@ __global__ void __launch_bounds__(KeyTiling<kDim>::threads)
 
 // --- gradients of queries ---
 
-/// Shift and delta of the thread's rows; rows behind the segment get weights of 0.
-template <int kBlocks>
-struct RowStatistics {
-  float shift[kBlocks][2];
-  float delta[kBlocks][2];
-
-  __device__ RowStatistics(const BackwardArguments& arguments, const Segment& segment, int head, int first_row) {
-#pragma unroll
-    for (int block = 0; block < kBlocks; ++block) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int row = first_row + block * 16 + half * 8 + static_cast<int>(threadIdx.x) % 32 / 4;
-        const int place = segment.q_begin + row;
-        const bool inside = row < segment.q_len;
-        shift[block][half] = inside ? exponent_shift(arguments.lse.row(place)[head]) : INFINITY;
-        delta[block][half] = inside ? arguments.delta.row(place)[head] : 0;
-      }
-    }
-  }
-};
-
 /// Adds what a tile of keys gives to the warp's queries.
 template <int kDim>
 __device__ void add_keys(const Segment& segment, int warp_query, int warp_row, int key, const bf16* q_tile,
-                         const bf16* dout_tile, const bf16* k_tile, const bf16* v_tile,
-                         const RowStatistics<QueryTiling<kDim>::blocks>& rows, float exponent_scale,
-                         Accumulator<QueryTiling<kDim>::blocks, kDim>& sums) {
+                         const bf16* dout_tile, const bf16* k_tile, const bf16* v_tile, const float2* statistics,
+                         float exponent_scale, Accumulator<QueryTiling<kDim>::blocks, kDim>& sums) {
   using Tiling = QueryTiling<kDim>;
   constexpr int blocks = Tiling::blocks;
   constexpr int keys = Tiling::keys;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   Accumulator<blocks, keys> weights = {};
-  Accumulator<blocks, keys> dweights = {};
   multiply_rows<blocks, keys, kDim>(weights, q_tile, warp_row, k_tile);
+  if (key + keys > segment.visible_keys(warp_query)) mask_scores<blocks, keys>(weights, segment, warp_query, key);
+  Accumulator<blocks, keys> dweights = {};
   multiply_rows<blocks, keys, kDim>(dweights, dout_tile, warp_row, v_tile);
-  const bool masked = key + keys > segment.visible_keys(warp_query);
 #pragma unroll
   for (int block = 0; block < blocks; ++block) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const int half = e / 2;
-      const int visible = masked ? segment.visible_keys(warp_query + block * 16 + half * 8 + lane / 4) : 0;
+      const auto [shift, delta] = statistics[warp_row + block * 16 + e / 2 * 8 + lane / 4];
 #pragma unroll
       for (int n = 0; n < keys / 8; ++n) {
-        const bool hidden = masked && key + n * 8 + lane % 4 * 2 + e % 2 >= visible;
-        const float weight = fast_exp2(fmaf(weights[block][n][e], exponent_scale, -rows.shift[block][half]));
-        weights[block][n][e] = hidden ? 0 : weight * (dweights[block][n][e] - rows.delta[block][half]);
+        float& weight = weights[block][n][e];
+        weight = fast_exp2(fmaf(weight, exponent_scale, -shift)) * (dweights[block][n][e] - delta);
       }
     }
   }
@@ -253,6 +238,8 @@ __global__ void __launch_bounds__(QueryTiling<kDim>::threads)
   bf16* dout_tile = q_tile + Tiling::queries * kDim;
   bf16* k_tiles = dout_tile + Tiling::queries * kDim;  // two of each, one is filled while the other is used
   bf16* v_tiles = k_tiles + 2 * tile_elements;
+  float2* statistics = reinterpret_cast<float2*>(v_tiles + 2 * tile_elements);
+  static_assert(Tiling::threads == Tiling::queries);
 
   const int head = static_cast<int>(blockIdx.x) % arguments.heads;
   const int tile = static_cast<int>(blockIdx.x) / arguments.heads;
@@ -282,7 +269,10 @@ __global__ void __launch_bounds__(QueryTiling<kDim>::threads)
   load_tile<Tiling::queries, kDim, Tiling::threads>(q_tile, arguments.q, first, valid, column);
   load_tile<Tiling::queries, kDim, Tiling::threads>(dout_tile, arguments.dout, first, valid, column);
   load_keys(0, 0);
-  const RowStatistics<Tiling::blocks> rows(arguments, segment, head, warp_query);
+  // As many threads as queries. Rows behind the segment get weights of 0.
+  const bool inside = static_cast<int>(threadIdx.x) < valid;
+  statistics[threadIdx.x] =
+      inside ? row_statistics(arguments, first + static_cast<int>(threadIdx.x), head) : make_float2(INFINITY, 0);
 
   Accumulator<Tiling::blocks, kDim> sums = {};
 #pragma unroll 1
@@ -293,7 +283,7 @@ __global__ void __launch_bounds__(QueryTiling<kDim>::threads)
     if (key + Tiling::keys < tile_keys) load_keys(key + Tiling::keys, 1 - now);
     if (key < warp_keys)
       add_keys<kDim>(segment, warp_query, warp_row, key, q_tile, dout_tile, k_tiles + now * tile_elements,
-                     v_tiles + now * tile_elements, rows, arguments.exponent_scale, sums);
+                     v_tiles + now * tile_elements, statistics, arguments.exponent_scale, sums);
   }
   add_result<Tiling::blocks, kDim>(arguments.dq, first, warp_row, valid, column, arguments.scale, sums);
 }
