@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-mapfile -t sources < <(git ls-files '*.cpp' '*.h')
+mapfile -t sources < <(git ls-files '*.cpp' '*.h' '*.cu')
 clang-format --dry-run --Werror "${sources[@]}"
 
 if [[ $# -gt 0 ]]; then

@@ -65,6 +65,9 @@ class CudaOps final : public Ops {
   void scatter_rows(Stream& stream, ConstTensorView source, ConstTensorView rows, TensorView target) override;
 
  private:
+  /// target = source of the same dtype, whatever it is.
+  void copy_rows(Stream& stream, ConstTensorView source, TensorView target);
+
   CudaScratch& scratch_;
   std::unique_ptr<CudaGemm> gemm_;
 };

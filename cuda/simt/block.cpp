@@ -38,12 +38,12 @@ std::shared_ptr<StackSlab> stacks_for(std::size_t threads) {
 }  // namespace
 
 bool CallSite::operator==(const CallSite& other) const {
-  return where.line() == other.where.line() && where.column() == other.where.column() &&
-         std::strcmp(operation, other.operation) == 0 && std::strcmp(where.file_name(), other.where.file_name()) == 0;
+  return where.line == other.where.line && where.column == other.where.column &&
+         std::strcmp(operation, other.operation) == 0 && std::strcmp(where.file, other.where.file) == 0;
 }
 
 std::string CallSite::text() const {
-  return fmt::format("{} at {}:{}", operation, where.file_name(), where.line());
+  return fmt::format("{} at {}:{}", operation, where.file, where.line);
 }
 
 void fail(const std::string& message) {

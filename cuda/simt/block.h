@@ -6,10 +6,10 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <source_location>
 #include <string>
 #include <vector>
 
+#include "kernel/call_position.h"
 #include "simt/async_copy.h"
 #include "simt/fiber.h"
 #include "simt/shared_memory.h"
@@ -23,7 +23,7 @@ inline constexpr std::uint32_t full_warp = 0xffffffffu;
 /// An operation in which threads meet, for checks and reports.
 struct CallSite {
   const char* operation = "nothing";
-  std::source_location where;
+  CallPosition where;
 
   bool operator==(const CallSite& other) const;
   std::string text() const;

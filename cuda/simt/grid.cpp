@@ -27,13 +27,15 @@ std::vector<std::uint64_t> block_order(std::uint64_t blocks) {
   return order;
 }
 
+std::uint64_t seed_of_environment() {
+  const char* seed = std::getenv("SKRULL_SIMT_SEED");
+  return seed != nullptr ? std::strtoull(seed, nullptr, 10) : 0;
+}
+
 }  // namespace
 
 Options& options() {
-  static Options options = [] {
-    const char* seed = std::getenv("SKRULL_SIMT_SEED");
-    return Options{seed != nullptr ? std::strtoull(seed, nullptr, 10) : 0};
-  }();
+  static Options options{seed_of_environment()};
   return options;
 }
 

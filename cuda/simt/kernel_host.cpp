@@ -4,7 +4,7 @@
 
 namespace skrull::simt {
 
-void add_async_copy(void* shared, const void* global, std::source_location where) {
+void add_async_copy(void* shared, const void* global, CallPosition where) {
   const RuntimeScope scope;
   const CallSite site{"cp.async", where};
   if (reinterpret_cast<std::uintptr_t>(shared) % 16 != 0) fail_at(site, "the target is not aligned to 16 bytes");

@@ -9,10 +9,10 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <source_location>
 #include <tuple>
 #include <utility>
 
+#include "kernel/call_position.h"
 #include "simt/block.h"
 #include "simt/launch.h"
 #include "simt/warp.h"
@@ -36,20 +36,19 @@ inline void* dynamic_shared_array() {
   return current_block->shared_memory().dynamic();
 }
 
-void add_async_copy(void* shared, const void* global, std::source_location where);
+void add_async_copy(void* shared, const void* global, CallPosition where);
 void commit_async_copies();
 bool take_async_copies(std::size_t allowed, AsyncCopies::Group& group);
 
 }  // namespace simt
 
 inline void mma_m16n8k16_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
-                              std::source_location where = std::source_location::current()) {
+                              CallPosition where = CallPosition::current()) {
   simt::mma_m16n8k16(d, a, b, where);
 }
 
 template <bool transposed>
-void ldmatrix_x4(std::uint32_t (&r)[4], const __nv_bfloat16* row,
-                 std::source_location where = std::source_location::current()) {
+void ldmatrix_x4(std::uint32_t (&r)[4], const __nv_bfloat16* row, CallPosition where = CallPosition::current()) {
   if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) {
     simt::fail_at({"ldmatrix", where}, "the row is not aligned to 16 bytes");
   }
@@ -58,12 +57,12 @@ void ldmatrix_x4(std::uint32_t (&r)[4], const __nv_bfloat16* row,
   simt::load_matrices(transposed, r, elements, where);
 }
 
-inline void cp_async16(void* shared, const void* global, std::source_location where = std::source_location::current()) {
+inline void cp_async16(void* shared, const void* global, CallPosition where = CallPosition::current()) {
   simt::add_async_copy(shared, global, where);
   std::memset(shared, 0xFF, 16);
 }
 inline void cp_async16_or_zero(void* shared, const void* global, bool present,
-                               std::source_location where = std::source_location::current()) {
+                               CallPosition where = CallPosition::current()) {
   simt::add_async_copy(shared, present ? global : nullptr, where);
   std::memset(shared, 0xFF, 16);
 }

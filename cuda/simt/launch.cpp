@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "simt/simt.h"
-#include "simt/stand_in/executor.h"
+#include "simt/stand_in/runtime.h"
 
 namespace skrull::simt {
 
@@ -16,11 +16,11 @@ void queue_kernel(cudaStream_t stream, const LaunchGrid& grid, dim3 block, std::
     try {
       run_grid(grid.size, block, shared_bytes, kernel);
     } catch (const Error& error) {
-      throw Error(fmt::format("kernel launched at {}:{}: {}", grid.where.file_name(), grid.where.line(), error.what()));
+      throw Error(fmt::format("kernel launched at {}:{}: {}", grid.where.file, grid.where.line, error.what()));
     }
   };
   if (stream == nullptr) return run();
-  queue_work(stream, std::move(run));
+  queue_step(stream, whole_step(std::move(run)));
 }
 
 }  // namespace skrull::simt

@@ -3,6 +3,7 @@
 // one after another. Threads and blocks run in an order drawn by a seed, so what depends on the order shows as wrong
 // values under some seed, and what breaks a rule of the machine is an Error that names thread and call site.
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -21,7 +22,7 @@ class Error : public std::runtime_error {
 struct Options {
   /// The order in which threads and blocks run: at random, but for 0: lowest numbers first, and one warp as far as it
   /// gets. Set by SKRULL_SIMT_SEED at first.
-  std::uint64_t seed = 0;
+  std::atomic<std::uint64_t> seed{0};
 };
 /// Of this process; read at the start of each launch.
 Options& options();

@@ -153,7 +153,7 @@ const char* name_of(Shuffle kind) {
 }  // namespace
 
 void shuffle(Shuffle kind, std::uint32_t mask, void* value, std::size_t bytes, int operand, int width,
-             std::source_location where) {
+             CallPosition where) {
   const RuntimeScope scope;
   const CallSite site{name_of(kind), where};
   if (width < 1 || width > warp_size || (width & (width - 1)) != 0) {
@@ -166,14 +166,14 @@ void shuffle(Shuffle kind, std::uint32_t mask, void* value, std::size_t bytes, i
   std::memcpy(value, lane.received, bytes);
 }
 
-std::uint32_t ballot(std::uint32_t mask, bool predicate, std::source_location where) {
+std::uint32_t ballot(std::uint32_t mask, bool predicate, CallPosition where) {
   const RuntimeScope scope;
   BallotLane lane{predicate, 0};
   current_block->warp_collective(mask, &lane, vote, {"a vote", where});
   return lane.result;
 }
 
-void synchronize_warp(std::uint32_t mask, std::source_location where) {
+void synchronize_warp(std::uint32_t mask, CallPosition where) {
   const void* const order = current_block->warp_order(current_thread->warp());
   release(order);
   {
@@ -183,18 +183,17 @@ void synchronize_warp(std::uint32_t mask, std::source_location where) {
   acquire(order);
 }
 
-void synchronize_block(std::source_location where) {
+void synchronize_block(CallPosition where) {
   current_block->barrier({"__syncthreads", where});
 }
 
-void mma_m16n8k16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], std::source_location where) {
+void mma_m16n8k16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], CallPosition where) {
   const RuntimeScope scope;
   MmaLane lane{d, a, b};
   current_block->warp_collective(full_warp, &lane, multiply, {"mma", where});
 }
 
-void load_matrices(bool transposed, std::uint32_t (&result)[4], const std::uint16_t (&row)[8],
-                   std::source_location where) {
+void load_matrices(bool transposed, std::uint32_t (&result)[4], const std::uint16_t (&row)[8], CallPosition where) {
   const RuntimeScope scope;
   MatrixLane lane{transposed, row, result};
   current_block->warp_collective(full_warp, &lane, distribute, {transposed ? "ldmatrix.trans" : "ldmatrix", where});

@@ -4,22 +4,11 @@
 #include <vector>
 
 #include "kernel/kernel.h"
-#include "simt/simt.h"
+#include "seeds.h"
 #include "support/catch.h"
 
 namespace skrull {
 namespace {
-
-/// Runs a test body under 20 orders.
-template <class Body>
-void under_each_seed(Body body) {
-  for (std::uint64_t seed = 0; seed < 20; ++seed) {
-    CAPTURE(seed);
-    simt::options().seed = seed;
-    body();
-  }
-  simt::options().seed = 0;
-}
 
 __global__ void __launch_bounds__(256) write_rank(std::int64_t* out, std::int64_t offset) {
   const std::int64_t thread = threadIdx.x + blockDim.x * (threadIdx.y + std::int64_t{blockDim.y} * threadIdx.z);
@@ -47,7 +36,7 @@ __global__ void __launch_bounds__(threads) block_sums(float* out, const float* i
 }  // namespace
 
 TEST_CASE("every thread of every block of a grid runs once") {
-  under_each_seed([] {
+  test::under_each_seed([] {
     const dim3 grid(3, 2, 2);
     const dim3 block(5, 3, 4);
     std::vector<std::int64_t> out(12 * 60, 0);
@@ -64,7 +53,7 @@ TEST_CASE("an empty grid launches nothing") {
 }
 
 TEST_CASE("sums over a block by shuffles and shared memory") {
-  under_each_seed([] {
+  test::under_each_seed([] {
     const std::int64_t rows = 5;
     const std::int64_t columns = 301;
     std::vector<float> in(rows * columns);

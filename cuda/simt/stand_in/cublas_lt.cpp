@@ -93,7 +93,7 @@ struct Product {
 // Reads all of A and B before it writes; columns of op(A) are added up, multiplied by elements of op(B), in ascending
 // k.
 void Product::compute() const {
-  std::memset(workspace, 0xFF, workspace_bytes);
+  if (workspace_bytes > 0) std::memset(workspace, 0xFF, workspace_bytes);
   std::vector<float> left(m() * k());
   for (std::size_t j = 0; j < k(); ++j) {
     for (std::size_t i = 0; i < m(); ++i) {
@@ -255,9 +255,6 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                        is_aligned(c, c_layout->leading_dimension, c_layout->type, chosen.alignment[2]) &&
                        is_aligned(d, d_layout->leading_dimension, d_layout->type, chosen.alignment[3]);
   if (!product.sizes_fit() || !aligned || workspace_bytes < chosen.workspace_bytes) return CUBLAS_STATUS_INVALID_VALUE;
-  const cudaError_t error = queue_step(stream, {[product] {
-                                         product.compute();
-                                         return true;
-                                       }});
+  const cudaError_t error = queue_step(stream, whole_step([product] { product.compute(); }));
   return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }

@@ -8,9 +8,9 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <source_location>
 #include <type_traits>
 
+#include "kernel/call_position.h"
 #include "simt/block.h"
 #include "simt/warp.h"
 #include "vector_types.h"
@@ -35,47 +35,47 @@ using std::min;
 
 // ---- threads meet
 
-inline void __syncthreads(std::source_location where = std::source_location::current()) {
+inline void __syncthreads(::skrull::CallPosition where = ::skrull::CallPosition::current()) {
   ::skrull::simt::synchronize_block(where);
 }
-inline void __syncwarp(unsigned mask = 0xffffffffu, std::source_location where = std::source_location::current()) {
+inline void __syncwarp(unsigned mask = 0xffffffffu, ::skrull::CallPosition where = ::skrull::CallPosition::current()) {
   ::skrull::simt::synchronize_warp(mask, where);
 }
 
 template <class T>
 T __shfl_sync(unsigned mask, T value, int source, int width = 32,
-              std::source_location where = std::source_location::current()) {
+              ::skrull::CallPosition where = ::skrull::CallPosition::current()) {
   static_assert(std::is_trivially_copyable_v<T>);
   ::skrull::simt::shuffle(::skrull::simt::Shuffle::index, mask, &value, sizeof(T), source, width, where);
   return value;
 }
 template <class T>
 T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32,
-                 std::source_location where = std::source_location::current()) {
+                 ::skrull::CallPosition where = ::skrull::CallPosition::current()) {
   ::skrull::simt::shuffle(::skrull::simt::Shuffle::up, mask, &value, sizeof(T), static_cast<int>(delta), width, where);
   return value;
 }
 template <class T>
 T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32,
-                   std::source_location where = std::source_location::current()) {
+                   ::skrull::CallPosition where = ::skrull::CallPosition::current()) {
   ::skrull::simt::shuffle(::skrull::simt::Shuffle::down, mask, &value, sizeof(T), static_cast<int>(delta), width,
                           where);
   return value;
 }
 template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32,
-                  std::source_location where = std::source_location::current()) {
+                  ::skrull::CallPosition where = ::skrull::CallPosition::current()) {
   ::skrull::simt::shuffle(::skrull::simt::Shuffle::exclusive_or, mask, &value, sizeof(T), lane_mask, width, where);
   return value;
 }
 inline unsigned __ballot_sync(unsigned mask, int predicate,
-                              std::source_location where = std::source_location::current()) {
+                              ::skrull::CallPosition where = ::skrull::CallPosition::current()) {
   return ::skrull::simt::ballot(mask, predicate != 0, where);
 }
-inline int __any_sync(unsigned mask, int predicate, std::source_location where = std::source_location::current()) {
+inline int __any_sync(unsigned mask, int predicate, ::skrull::CallPosition where = ::skrull::CallPosition::current()) {
   return ::skrull::simt::ballot(mask, predicate != 0, where) != 0;
 }
-inline int __all_sync(unsigned mask, int predicate, std::source_location where = std::source_location::current()) {
+inline int __all_sync(unsigned mask, int predicate, ::skrull::CallPosition where = ::skrull::CallPosition::current()) {
   return ::skrull::simt::ballot(mask, predicate == 0, where) == 0;
 }
 

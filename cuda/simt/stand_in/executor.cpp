@@ -163,19 +163,14 @@ void Executor::run_front(Stream& stream, std::unique_lock<std::mutex>& lock) {
 
 // Splitmix64.
 std::uint64_t Executor::draw(std::uint64_t bound) {
-  if (random_state_ == 0)
-    random_state_ = options().seed * 0x9E3779B97F4A7C15u + rank_of_process() * 0x632BE59BD9B4E019u + 1;
+  if (const std::uint64_t seed = options().seed; seed != seed_) {
+    seed_ = seed;
+    random_state_ = seed * 0xD1342543DE82EF95u + rank_of_process() * 0x632BE59BD9B4E019u;
+  }
   std::uint64_t z = (random_state_ += 0x9E3779B97F4A7C15u);
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
   return (z ^ (z >> 31)) % bound;
-}
-
-void queue_work(cudaStream_t stream, std::function<void()> work) {
-  Executor::instance().queue(stream, {[work = std::move(work)] {
-                               work();
-                               return true;
-                             }});
 }
 
 }  // namespace skrull::simt

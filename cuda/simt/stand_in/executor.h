@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -29,15 +30,20 @@ struct Step {
   bool uses_device_memory = true;
 };
 
+/// An event at one place of a stream. Recording the event again, perhaps on another stream, does not change it: who
+/// waits for it, waits for what it meant then.
+struct EventRecord {
+  std::atomic<bool> reached{false};
+  std::chrono::steady_clock::time_point when;
+};
+
 /// What an event is, beyond its handle.
 struct EventState {
   explicit EventState(bool with_time) : timed(with_time) {}
-  bool reached() const { return reached_records >= records; }
+  bool reached() const { return !latest || latest->reached; }
 
   const bool timed;
-  std::atomic<std::uint64_t> records{0};          ///< so often it was recorded
-  std::atomic<std::uint64_t> reached_records{0};  ///< so many of these were reached
-  std::chrono::steady_clock::time_point when;     ///< it was reached last
+  std::shared_ptr<EventRecord> latest;  ///< what questions are about; none before it was recorded
 };
 
 class Executor {
@@ -87,14 +93,12 @@ class Executor {
   std::uint64_t finished_ = 0;  ///< of these
   std::chrono::steady_clock::time_point last_queued_;
   std::string error_;
+  std::optional<std::uint64_t> seed_;  ///< from which the state below was made
   std::uint64_t random_state_ = 0;
   std::size_t refused_ = 0;  ///< steps in a row that could not be done yet
   Stream* burst_ = nullptr;  ///< is carried on with, for so many steps
   std::uint64_t burst_steps_ = 0;
   std::thread thread_;  // last: it uses all of the above
 };
-
-/// Queues work that is done in one go. What it throws becomes the device's error.
-void queue_work(cudaStream_t stream, std::function<void()> work);
 
 }  // namespace skrull::simt

@@ -45,7 +45,7 @@ cudaError_t ask_device(const std::function<bool()>& done) {
 }
 
 std::function<bool()> reached(cudaEvent_t event) {
-  return [state = event->state] { return state->reached(); };
+  return [record = event->state->latest] { return !record || record->reached; };
 }
 
 }  // namespace
@@ -68,11 +68,12 @@ cudaError_t queue_step(cudaStream_t stream, Step step) {
   return answer(executor.queue(real_stream(stream), std::move(step)) ? cudaSuccess : cudaErrorInvalidResourceHandle);
 }
 
-void queue_work(cudaStream_t stream, std::function<void()> work) {
-  queue_step(stream, {[work = std::move(work)] {
-               work();
-               return true;
-             }});
+Step whole_step(std::function<void()> work, bool uses_device_memory) {
+  return {[work = std::move(work)] {
+            work();
+            return true;
+          },
+          uses_device_memory};
 }
 
 }  // namespace skrull::simt
@@ -229,16 +230,11 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
   if (event == nullptr) return answer(cudaErrorInvalidResourceHandle);
   // What is recorded later does not matter.
-  const std::uint64_t records = event->state->records;
-  return queue_step(stream, {[state = event->state, records] { return state->reached_records >= records; }, false});
+  return queue_step(stream, {[record = event->state->latest] { return !record || record->reached; }, false});
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
-  return queue_step(stream, {[function, data] {
-                               function(data);
-                               return true;
-                             },
-                             false});
+  return queue_step(stream, whole_step([function, data] { function(data); }, false));
 }
 
 // ---- events
@@ -257,13 +253,12 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (event == nullptr) return answer(cudaErrorInvalidResourceHandle);
-  const std::uint64_t record = ++event->state->records;
-  return queue_step(stream, {[state = event->state, record] {
-                               state->when = std::chrono::steady_clock::now();
-                               state->reached_records = record;
-                               return true;
-                             },
-                             false});
+  event->state->latest = std::make_shared<EventRecord>();
+  const auto reach = [record = event->state->latest] {
+    record->when = std::chrono::steady_clock::now();
+    record->reached = true;
+  };
+  return queue_step(stream, whole_step(reach, false));
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
@@ -275,10 +270,10 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
   for (const cudaEvent_t event : {start, end}) {
-    if (!event->state->timed || event->state->records == 0) return answer(cudaErrorInvalidResourceHandle);
+    if (!event->state->timed || !event->state->latest) return answer(cudaErrorInvalidResourceHandle);
     if (!event->state->reached()) return answer(cudaErrorNotReady);
   }
-  const std::chrono::duration<float, std::milli> elapsed = end->state->when - start->state->when;
+  const std::chrono::duration<float, std::milli> elapsed = end->state->latest->when - start->state->latest->when;
   *milliseconds = elapsed.count();
   return cudaSuccess;
 }

@@ -17,4 +17,7 @@ cudaError_t wait_on_device(const std::function<bool()>& done);
 /// in host tasks.
 cudaError_t queue_step(cudaStream_t stream, Step step);
 
+/// A step that is done in one go. What it throws becomes the device's error.
+Step whole_step(std::function<void()> work, bool uses_device_memory = true);
+
 }  // namespace skrull::simt

@@ -74,10 +74,8 @@ cudaError_t copy(const Rows& target, const Rows& source, std::size_t width, std:
     from = {staged->data(), width};
     copy_rows(from, source, width, height);
   }
-  const cudaError_t error = queue_step(stream, {[target, from, width, height, staged] {
-                                         copy_rows(target, from, width, height);
-                                         return true;
-                                       }});
+  const cudaError_t error =
+      queue_step(stream, whole_step([target, from, width, height, staged] { copy_rows(target, from, width, height); }));
   if (error != cudaSuccess || target_place != Place::pageable) return error;
   return cudaStreamSynchronize(stream);
 }
@@ -116,10 +114,7 @@ cudaError_t cudaMallocFromPoolAsync(void** memory, std::size_t bytes, cudaMemPoo
   void* const allocated = DeviceMemory::instance().allocate(bytes);
   if (allocated == nullptr) return answer(cudaErrorMemoryAllocation);
   *memory = allocated;
-  return queue_step(stream, {[allocated] {
-                      DeviceMemory::instance().fill_with_nan(allocated);
-                      return true;
-                    }});
+  return queue_step(stream, whole_step([allocated] { DeviceMemory::instance().fill_with_nan(allocated); }));
 }
 cudaError_t cudaMallocAsync(void** memory, std::size_t bytes, cudaStream_t stream) {
   return cudaMallocFromPoolAsync(memory, bytes, nullptr, stream);
@@ -127,10 +122,7 @@ cudaError_t cudaMallocAsync(void** memory, std::size_t bytes, cudaStream_t strea
 cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
   if (memory == nullptr) return cudaSuccess;
   if (!DeviceMemory::instance().contains(memory, 0)) return answer(cudaErrorInvalidValue);
-  return queue_step(stream, {[memory] {
-                      DeviceMemory::instance().release(memory);
-                      return true;
-                    }});
+  return queue_step(stream, whole_step([memory] { DeviceMemory::instance().release(memory); }));
 }
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
   const cudaError_t error = cudaMallocAsync(memory, bytes, nullptr);
@@ -162,10 +154,7 @@ cudaError_t cudaFreeHost(void* memory) {
 cudaError_t cudaMemsetAsync(void* target, int value, std::size_t bytes, cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
   if (!DeviceMemory::instance().contains(target, bytes)) return answer(cudaErrorInvalidValue);
-  return queue_step(stream, {[=] {
-                      std::memset(target, value, bytes);
-                      return true;
-                    }});
+  return queue_step(stream, whole_step([=] { std::memset(target, value, bytes); }));
 }
 
 cudaError_t cudaMemcpyAsync(void* target, const void* source, std::size_t bytes, cudaMemcpyKind kind,

@@ -5,6 +5,7 @@
 
 #include "cpu/cpu_ops.h"
 #include "cpu/kernel.h"
+#include "skrull/device/operation_operands.h"
 
 namespace skrull {
 
@@ -29,22 +30,10 @@ double squares_in_double(const T* x, std::int64_t count) {
 }  // namespace
 
 void CpuOps::adamw(Stream& stream, const AdamW& adamw) {
+  check_adamw(adamw);
   const AdamW a = adamw;
   const std::int64_t count = a.parameter.cols();
-  const auto check_vector = [count](std::string_view operand, const ConstTensorView& view) {
-    check_dtype("adamw", operand, view, DType::float32);
-    check_shape("adamw", operand, view, 1, count);
-  };
-  check_vector("parameter", a.parameter);
-  check_vector("gradient", a.gradient);
-  check_vector("first_moment", a.first_moment);
-  check_vector("second_moment", a.second_moment);
-  require(a.step >= 1, "adamw: step {}, expected 1 or more", a.step);
   const bool has_copy = static_cast<bool>(a.compute_copy);
-  if (has_copy) {
-    check_computable("adamw", "compute_copy", a.compute_copy);
-    check_shape("adamw", "compute_copy", a.compute_copy, 1, count);
-  }
   run(stream, [=] {
     // Coefficients in fp64 and the elements in fp32, in the order of torch.optim.AdamW.
     const auto steps = static_cast<double>(a.step);
@@ -83,9 +72,7 @@ void CpuOps::adamw(Stream& stream, const AdamW& adamw) {
 }
 
 void CpuOps::sum_of_squares(Stream& stream, ConstTensorView x, TensorView result) {
-  check_computable("sum_of_squares", "x", x);
-  check_shape("sum_of_squares", "result", result, 1, 1);
-  check_dtype("sum_of_squares", "result", result, DType::float64);
+  check_sum_of_squares(x, result);
   run(stream, [=] {
     // Blocks of a fixed size, added in their order: the result does not depend on the number of threads.
     constexpr std::int64_t block = 32768;

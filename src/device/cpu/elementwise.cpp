@@ -4,6 +4,7 @@
 
 #include "cpu/cpu_ops.h"
 #include "cpu/kernel.h"
+#include "skrull/device/operation_operands.h"
 
 namespace skrull {
 
@@ -70,33 +71,26 @@ void CpuOps::fill_zero(Stream& stream, TensorView x) {
 }
 
 void CpuOps::cast(Stream& stream, ConstTensorView source, TensorView target) {
-  check_shape("cast", "target", target, source.rows(), source.cols());
+  check_cast(source, target);
   if (source.dtype() == target.dtype()) {
     run(stream, [=] { copy_rows(source, target); });
     return;
   }
-  check_computable("cast", "source", source);
-  check_computable("cast", "target", target);
   run(stream, [=] { update(source, target, [](simd::Floats from, simd::Floats) { return from; }); });
 }
 
 void CpuOps::add(Stream& stream, ConstTensorView source, TensorView target) {
-  check_shape("add", "target", target, source.rows(), source.cols());
-  check_computable("add", "source", source);
-  check_computable("add", "target", target);
+  check_add(source, target);
   run(stream, [=] { update(source, target, [](simd::Floats from, simd::Floats to) { return to + from; }); });
 }
 
 void CpuOps::scale(Stream& stream, float factor, TensorView x) {
-  check_computable("scale", "x", x);
+  check_scale(x);
   run(stream, [=] { update(x, x, [=](simd::Floats, simd::Floats to) { return to * factor; }); });
 }
 
 void CpuOps::gather_rows(Stream& stream, ConstTensorView source, ConstTensorView rows, TensorView target) {
-  check_dtype("gather_rows", "rows", rows, DType::int32);
-  check_shape("gather_rows", "rows", rows, 1, target.rows());
-  check_shape("gather_rows", "target", target, target.rows(), source.cols());
-  check_dtype("gather_rows", "target", target, source.dtype());
+  check_gather_rows(source, rows, target);
   run(stream, [=] {
     const auto* index = static_cast<const std::int32_t*>(rows.data());
     copy_indexed_rows(
@@ -106,10 +100,7 @@ void CpuOps::gather_rows(Stream& stream, ConstTensorView source, ConstTensorView
 }
 
 void CpuOps::scatter_rows(Stream& stream, ConstTensorView source, ConstTensorView rows, TensorView target) {
-  check_dtype("scatter_rows", "rows", rows, DType::int32);
-  check_shape("scatter_rows", "rows", rows, 1, source.rows());
-  check_shape("scatter_rows", "target", target, target.rows(), source.cols());
-  check_dtype("scatter_rows", "target", target, source.dtype());
+  check_scatter_rows(source, rows, target);
   run(stream, [=] {
     const auto* index = static_cast<const std::int32_t*>(rows.data());
     copy_indexed_rows(
@@ -119,9 +110,7 @@ void CpuOps::scatter_rows(Stream& stream, ConstTensorView source, ConstTensorVie
 }
 
 void CpuOps::swiglu_forward(Stream& stream, ConstTensorView gate_up, TensorView y) {
-  check_shape("swiglu_forward", "gate_up", gate_up, y.rows(), 2 * y.cols());
-  check_computable("swiglu_forward", "y", y);
-  check_dtype("swiglu_forward", "gate_up", gate_up, y.dtype());
+  check_swiglu_forward(gate_up, y);
   run(stream, [=] {
     with_dtype(y.dtype(), [&]<class T>(std::type_identity<T>) {
       const std::int64_t width = y.cols();
@@ -141,11 +130,7 @@ void CpuOps::swiglu_forward(Stream& stream, ConstTensorView gate_up, TensorView 
 }
 
 void CpuOps::swiglu_backward(Stream& stream, ConstTensorView gate_up, ConstTensorView dy, TensorView dgate_up) {
-  check_shape("swiglu_backward", "gate_up", gate_up, dy.rows(), 2 * dy.cols());
-  check_shape("swiglu_backward", "dgate_up", dgate_up, dy.rows(), 2 * dy.cols());
-  check_computable("swiglu_backward", "dy", dy);
-  check_dtype("swiglu_backward", "gate_up", gate_up, dy.dtype());
-  check_dtype("swiglu_backward", "dgate_up", dgate_up, dy.dtype());
+  check_swiglu_backward(gate_up, dy, dgate_up);
   run(stream, [=] {
     with_dtype(dy.dtype(), [&]<class T>(std::type_identity<T>) {
       const std::int64_t width = dy.cols();

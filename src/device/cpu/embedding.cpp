@@ -5,6 +5,7 @@
 
 #include "cpu/cpu_ops.h"
 #include "cpu/kernel.h"
+#include "skrull/device/operation_operands.h"
 
 namespace skrull {
 
@@ -13,11 +14,7 @@ void CpuOps::embedding_forward(Stream& stream, ConstTensorView ids, ConstTensorV
 }
 
 void CpuOps::embedding_backward(Stream& stream, ConstTensorView ids, ConstTensorView dout, TensorView dtable) {
-  check_dtype("embedding_backward", "ids", ids, DType::int32);
-  check_shape("embedding_backward", "ids", ids, 1, dout.rows());
-  check_computable("embedding_backward", "dout", dout);
-  check_dtype("embedding_backward", "dtable", dtable, DType::float32);
-  check_shape("embedding_backward", "dtable", dtable, dtable.rows(), dout.cols());
+  check_embedding_backward(ids, dout, dtable);
   run(stream, [=] {
     // Tokens sorted by (id, token): every row of the table is summed by one thread, in token order.
     const auto* id = static_cast<const std::int32_t*>(ids.data());

@@ -5,6 +5,7 @@
 
 #include "cpu/cpu_ops.h"
 #include "cpu/kernel.h"
+#include "skrull/device/operation_operands.h"
 
 namespace skrull {
 
@@ -78,21 +79,11 @@ float row_loss(const float* logits, std::int64_t vocabulary, std::int64_t label,
 }  // namespace
 
 void CpuOps::cross_entropy(Stream& stream, const CrossEntropy& cross_entropy) {
+  check_cross_entropy(cross_entropy);
   const CrossEntropy c = cross_entropy;
   const std::int64_t tokens = c.logits.rows();
   const std::int64_t vocabulary = c.logits.cols();
   const bool has_gradient = static_cast<bool>(c.gradient);
-  check_dtype("cross_entropy", "logits", c.logits, DType::float32);
-  check_dtype("cross_entropy", "labels", c.labels, DType::int32);
-  check_shape("cross_entropy", "labels", c.labels, 1, tokens);
-  check_dtype("cross_entropy", "losses", c.losses, DType::float32);
-  check_shape("cross_entropy", "losses", c.losses, 1, tokens);
-  if (has_gradient) {
-    check_dtype("cross_entropy", "weights", c.weights, DType::float32);
-    check_shape("cross_entropy", "weights", c.weights, 1, tokens);
-    check_computable("cross_entropy", "gradient", c.gradient);
-    check_shape("cross_entropy", "gradient", c.gradient, tokens, vocabulary);
-  }
   run(stream, [=] {
     const auto* labels = static_cast<const std::int32_t*>(c.labels.data());
     float* losses = row_of<float>(c.losses, 0);

@@ -5,6 +5,7 @@
 
 #include "cpu/cpu_ops.h"
 #include "cpu/kernel.h"
+#include "skrull/device/operation_operands.h"
 
 namespace skrull {
 
@@ -54,9 +55,7 @@ float squared_norm(const T* x, std::int64_t count) {
 }  // namespace
 
 void CpuOps::bias_backward(Stream& stream, ConstTensorView dy, TensorView dbias) {
-  check_computable("bias_backward", "dy", dy);
-  check_shape("bias_backward", "dbias", dbias, 1, dy.cols());
-  check_dtype("bias_backward", "dbias", dbias, DType::float32);
+  check_bias_backward(dy, dbias);
   run(stream, [=] {
     with_dtype(dy.dtype(), [&]<class T>(std::type_identity<T>) {
       add_column_sums(dy.rows(), dy.cols(), row_of<float>(dbias, 0), [&](std::int64_t row, float* partial) {
@@ -69,20 +68,8 @@ void CpuOps::bias_backward(Stream& stream, ConstTensorView dy, TensorView dbias)
 
 void CpuOps::rms_norm_forward(Stream& stream, ConstTensorView x, ConstTensorView delta, ConstTensorView weight,
                               float epsilon, TensorView sum, TensorView y, TensorView inverse_rms) {
-  check_computable("rms_norm_forward", "x", x);
-  check_shape("rms_norm_forward", "weight", weight, 1, x.cols());
-  check_shape("rms_norm_forward", "y", y, x.rows(), x.cols());
-  check_shape("rms_norm_forward", "inverse_rms", inverse_rms, 1, x.rows());
-  check_dtype("rms_norm_forward", "weight", weight, x.dtype());
-  check_dtype("rms_norm_forward", "y", y, x.dtype());
-  check_dtype("rms_norm_forward", "inverse_rms", inverse_rms, DType::float32);
+  check_rms_norm_forward(x, delta, weight, sum, y, inverse_rms);
   const bool has_delta = static_cast<bool>(delta);
-  if (has_delta) {
-    check_shape("rms_norm_forward", "delta", delta, x.rows(), x.cols());
-    check_shape("rms_norm_forward", "sum", sum, x.rows(), x.cols());
-    check_dtype("rms_norm_forward", "delta", delta, x.dtype());
-    check_dtype("rms_norm_forward", "sum", sum, x.dtype());
-  }
   run(stream, [=] {
     with_dtype(x.dtype(), [&]<class T>(std::type_identity<T>) {
       const std::int64_t width = x.cols();
@@ -112,18 +99,7 @@ void CpuOps::rms_norm_forward(Stream& stream, ConstTensorView x, ConstTensorView
 // With r = inverse_rms and x^ = r x: dweight = sum over rows of dy x^, dx = r (dy w - x^ mean(dy w x^)).
 void CpuOps::rms_norm_backward(Stream& stream, ConstTensorView dy, ConstTensorView x, ConstTensorView weight,
                                ConstTensorView inverse_rms, TensorView dx, TensorView dweight) {
-  check_computable("rms_norm_backward", "x", x);
-  check_shape("rms_norm_backward", "dy", dy, x.rows(), x.cols());
-  check_shape("rms_norm_backward", "weight", weight, 1, x.cols());
-  check_shape("rms_norm_backward", "inverse_rms", inverse_rms, 1, x.rows());
-  check_shape("rms_norm_backward", "dx", dx, x.rows(), x.cols());
-  check_shape("rms_norm_backward", "dweight", dweight, 1, x.cols());
-  check_dtype("rms_norm_backward", "dy", dy, x.dtype());
-  check_dtype("rms_norm_backward", "weight", weight, x.dtype());
-  check_dtype("rms_norm_backward", "inverse_rms", inverse_rms, DType::float32);
-  check_computable("rms_norm_backward", "dx", dx);
-  check_dtype("rms_norm_backward", "dx", dx, x.dtype());
-  check_dtype("rms_norm_backward", "dweight", dweight, DType::float32);
+  check_rms_norm_backward(dy, x, weight, inverse_rms, dx, dweight);
   run(stream, [=] {
     with_dtype(x.dtype(), [&]<class T>(std::type_identity<T>) {
       const std::int64_t width = x.cols();

@@ -4,18 +4,14 @@
 
 #include "cpu/cpu_ops.h"
 #include "cpu/kernel.h"
+#include "skrull/device/operation_operands.h"
 
 namespace skrull {
 
 void CpuOps::rope_table(Stream& stream, ConstTensorView positions, ConstTensorView inverse_frequency,
                         TensorView table) {
+  check_rope_table(positions, inverse_frequency, table);
   const std::int64_t half = inverse_frequency.cols();
-  check_dtype("rope_table", "positions", positions, DType::int32);
-  check_shape("rope_table", "inverse_frequency", inverse_frequency, 1, half);
-  check_dtype("rope_table", "inverse_frequency", inverse_frequency, DType::float32);
-  check_dtype("rope_table", "table", table, DType::float32);
-  check_shape("rope_table", "positions", positions, 1, table.rows());
-  check_shape("rope_table", "table", table, table.rows(), 2 * half);
   run(stream, [=] {
     const auto* position = static_cast<const std::int32_t*>(positions.data());
     const float* frequency = row_of<float>(inverse_frequency, 0);
@@ -34,11 +30,7 @@ void CpuOps::rope_table(Stream& stream, ConstTensorView positions, ConstTensorVi
 }
 
 void CpuOps::rope(Stream& stream, TensorView x, ConstTensorView table, std::int64_t head_dim, bool inverse) {
-  require(head_dim > 0 && head_dim % 2 == 0 && x.cols() % head_dim == 0,
-          "rope: {} columns and head size {}, expected whole heads of an even size", x.cols(), head_dim);
-  check_computable("rope", "x", x);
-  check_shape("rope", "table", table, x.rows(), head_dim);
-  check_dtype("rope", "table", table, DType::float32);
+  check_rope(x, table, head_dim);
   run(stream, [=] {
     with_dtype(x.dtype(), [&]<class T>(std::type_identity<T>) {
       const std::int64_t half = head_dim / 2;

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+
+#include "simt/simt.h"
+#include "support/catch.h"
+
+namespace skrull::test {
+
+/// Runs a test's body under so many orders of threads, blocks and streams.
+template <class Body>
+void under_each_seed(Body body, std::uint64_t seeds = 20) {
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    CAPTURE(seed);
+    simt::options().seed = seed;
+    body();
+  }
+  simt::options().seed = 0;
+}
+
+}  // namespace skrull::test
