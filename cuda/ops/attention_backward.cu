@@ -32,6 +32,7 @@ struct KeyTiling {
   static constexpr int keys = 128;
   static constexpr int threads = keys / (16 * blocks) * 32;
   static constexpr int queries = 32;
+  static constexpr int queries_at_once = kDim == 64 ? 16 : 32;  ///< whose weights and their gradients fit the registers
   static constexpr std::size_t shared_bytes =
       (2 * keys + 4 * queries) * kDim * sizeof(bf16) + 2 * queries * sizeof(float2);
 };
@@ -42,6 +43,7 @@ struct QueryTiling {
   static constexpr int queries = 128;
   static constexpr int threads = queries / (16 * blocks) * 32;
   static constexpr int keys = 32;
+  static constexpr int keys_at_once = kDim == 64 ? 32 : 16;  ///< whose weights and their gradients fit the registers
   static constexpr std::size_t shared_bytes = (2 * queries + 4 * keys) * kDim * sizeof(bf16) + queries * sizeof(float2);
 };
 
@@ -92,6 +94,23 @@ struct KeyGradients {
   Accumulator<KeyTiling<kDim>::blocks, kDim> dv = {};
 };
 
+/// Scores of keys that a query does not see become -infinity. Rows are keys from `key` on, columns queries from `query`
+/// on.
+template <int kBlocks, int kQueries>
+__device__ void mask_columns(Accumulator<kBlocks, kQueries>& scores, const Segment& segment, int key, int query) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int n = 0; n < kQueries / 8; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int visible = segment.visible_keys(query + n * 8 + lane % 4 * 2 + e % 2);
+#pragma unroll
+      for (int block = 0; block < kBlocks; ++block)
+        if (key + block * 16 + e / 2 * 8 + lane / 4 >= visible) scores[block][n][e] = -INFINITY;
+    }
+  }
+}
+
 /// Adds what a tile of queries gives to the warp's keys.
 template <int kDim>
 __device__ void add_queries(const Segment& segment, int warp_key, int warp_row, int query, const bf16* k_tile,
@@ -99,45 +118,39 @@ __device__ void add_queries(const Segment& segment, int warp_key, int warp_row, 
                             float exponent_scale, KeyGradients<kDim>& sums) {
   using Tiling = KeyTiling<kDim>;
   constexpr int blocks = Tiling::blocks;
-  constexpr int queries = Tiling::queries;
+  constexpr int queries = Tiling::queries_at_once;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  Accumulator<blocks, queries> weights = {};
-  multiply_rows<blocks, queries, kDim>(weights, k_tile, warp_row, q_tile);
-  const bool masked = warp_key + blocks * 16 > segment.visible_keys(query);
+#pragma unroll 1
+  for (int part = 0; part < Tiling::queries; part += queries) {
+    const float2* statistics_of_part = statistics + part + lane % 4 * 2;
+    Accumulator<blocks, queries> weights = {};
+    multiply_rows<blocks, queries, kDim>(weights, k_tile, warp_row, q_tile + part * kDim);
+    if (warp_key + blocks * 16 > segment.visible_keys(query + part))
+      mask_columns<blocks, queries>(weights, segment, warp_key, query + part);
 #pragma unroll
-  for (int n = 0; n < queries / 8; ++n) {
+    for (int n = 0; n < queries / 8; ++n) {
 #pragma unroll
-    for (int pair = 0; pair < 2; ++pair) {
-      const int column = n * 8 + lane % 4 * 2 + pair;
-      const float shift = statistics[column].x;
-      const int visible = masked ? segment.visible_keys(query + column) : 0;
+      for (int e = 0; e < 4; ++e) {
+        const float shift = statistics_of_part[n * 8 + e % 2].x;
 #pragma unroll
-      for (int block = 0; block < blocks; ++block) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          float& weight = weights[block][n][2 * half + pair];
-          const bool hidden = masked && warp_key + block * 16 + half * 8 + lane / 4 >= visible;
-          weight = hidden ? 0 : fast_exp2(fmaf(weight, exponent_scale, -shift));
-        }
+        for (int block = 0; block < blocks; ++block)
+          weights[block][n][e] = fast_exp2(fmaf(weights[block][n][e], exponent_scale, -shift));
       }
     }
-  }
-  multiply_weights<blocks, queries, kDim>(sums.dv, weights, dout_tile);
-  Accumulator<blocks, queries> dweights = {};
-  multiply_rows<blocks, queries, kDim>(dweights, v_tile, warp_row, dout_tile);
+    multiply_weights<blocks, queries, kDim>(sums.dv, weights, dout_tile + part * kDim);
+    Accumulator<blocks, queries> dweights = {};
+    multiply_rows<blocks, queries, kDim>(dweights, v_tile, warp_row, dout_tile + part * kDim);
 #pragma unroll
-  for (int n = 0; n < queries / 8; ++n) {
+    for (int n = 0; n < queries / 8; ++n) {
 #pragma unroll
-    for (int pair = 0; pair < 2; ++pair) {
-      const float delta = statistics[n * 8 + lane % 4 * 2 + pair].y;
+      for (int e = 0; e < 4; ++e) {
+        const float delta = statistics_of_part[n * 8 + e % 2].y;
 #pragma unroll
-      for (int block = 0; block < blocks; ++block) {
-#pragma unroll
-        for (int e = pair; e < 4; e += 2) weights[block][n][e] *= dweights[block][n][e] - delta;
+        for (int block = 0; block < blocks; ++block) weights[block][n][e] *= dweights[block][n][e] - delta;
       }
     }
+    multiply_weights<blocks, queries, kDim>(sums.dk, weights, q_tile + part * kDim);
   }
-  multiply_weights<blocks, queries, kDim>(sums.dk, weights, q_tile);
 }
 
 template <int kDim>
@@ -206,26 +219,30 @@ __device__ void add_keys(const Segment& segment, int warp_query, int warp_row, i
                          float exponent_scale, Accumulator<QueryTiling<kDim>::blocks, kDim>& sums) {
   using Tiling = QueryTiling<kDim>;
   constexpr int blocks = Tiling::blocks;
-  constexpr int keys = Tiling::keys;
+  constexpr int keys = Tiling::keys_at_once;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  Accumulator<blocks, keys> weights = {};
-  multiply_rows<blocks, keys, kDim>(weights, q_tile, warp_row, k_tile);
-  if (key + keys > segment.visible_keys(warp_query)) mask_scores<blocks, keys>(weights, segment, warp_query, key);
-  Accumulator<blocks, keys> dweights = {};
-  multiply_rows<blocks, keys, kDim>(dweights, dout_tile, warp_row, v_tile);
+#pragma unroll 1
+  for (int part = 0; part < Tiling::keys; part += keys) {
+    Accumulator<blocks, keys> weights = {};
+    Accumulator<blocks, keys> dweights = {};
+    multiply_rows<blocks, keys, kDim>(weights, q_tile, warp_row, k_tile + part * kDim);
+    multiply_rows<blocks, keys, kDim>(dweights, dout_tile, warp_row, v_tile + part * kDim);
+    if (key + part + keys > segment.visible_keys(warp_query))
+      mask_scores<blocks, keys>(weights, segment, warp_query, key + part);
 #pragma unroll
-  for (int block = 0; block < blocks; ++block) {
+    for (int block = 0; block < blocks; ++block) {
 #pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const auto [shift, delta] = statistics[warp_row + block * 16 + e / 2 * 8 + lane / 4];
+      for (int e = 0; e < 4; ++e) {
+        const auto [shift, delta] = statistics[warp_row + block * 16 + e / 2 * 8 + lane / 4];
 #pragma unroll
-      for (int n = 0; n < keys / 8; ++n) {
-        float& weight = weights[block][n][e];
-        weight = fast_exp2(fmaf(weight, exponent_scale, -shift)) * (dweights[block][n][e] - delta);
+        for (int n = 0; n < keys / 8; ++n) {
+          float& weight = weights[block][n][e];
+          weight = fast_exp2(fmaf(weight, exponent_scale, -shift)) * (dweights[block][n][e] - delta);
+        }
       }
     }
+    multiply_weights<blocks, keys, kDim>(sums, weights, k_tile + part * kDim);
   }
-  multiply_weights<blocks, keys, kDim>(sums, weights, k_tile);
 }
 
 template <int kDim>
