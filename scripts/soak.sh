@@ -11,8 +11,7 @@ trap 'rm -rf "$work"' EXIT
 export SKRULL_CACHE=$work/cache OMP_WAIT_POLICY=passive
 RANDOM=${SOAK_SEED:-1}
 
-awk 'BEGIN { srand(1); for (row = 0; row < 60; ++row) { line = ""; count = 2 + int(rand() * 40)
-  for (i = 0; i < count; ++i) line = line (i ? "," : "") int(rand() * 97); print "{\"input_ids\":[" line "]}" } }' >"$work/rows.jsonl"
+scripts/random_rows.sh 60 >"$work/rows.jsonl"
 
 # start OUTPUT: the training in the background; each rank leaves its process id.
 start() {

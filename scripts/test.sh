@@ -3,4 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/build.sh
-ctest --test-dir build --output-on-failure --no-tests=error "$@"
+code=0
+ctest --test-dir build --output-on-failure --no-tests=error "$@" || code=$?
+grep '^skipped: ' build/Testing/Temporary/LastTest.log >&2 || true # ctest does not say why
+exit "$code"

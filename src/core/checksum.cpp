@@ -3,10 +3,17 @@
 #include <spdlog/fmt/fmt.h>
 #include <xxhash.h>
 
+#include <algorithm>
+
 #include "skrull/core/error.h"
 #include "skrull/core/file.h"
 
 namespace skrull {
+namespace {
+
+constexpr std::size_t part_bytes = std::size_t{64} << 20;
+
+}  // namespace
 
 struct Checksum::State {
   XXH3_state_t* xxh = XXH3_createState();
@@ -24,14 +31,21 @@ Checksum::~Checksum() = default;
 Checksum::Checksum(Checksum&&) noexcept = default;
 Checksum& Checksum::operator=(Checksum&&) noexcept = default;
 
-void Checksum::add(const void* data, std::size_t bytes) {
-  XXH3_128bits_update(state_->xxh, data, bytes);
+void Checksum::add(const void* data, std::size_t bytes, const std::function<void()>& between) {
+  const auto* next = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const std::size_t part = std::min(bytes, part_bytes);
+    XXH3_128bits_update(state_->xxh, next, part);
+    next += part;
+    bytes -= part;
+    if (between && bytes > 0) between();
+  }
 }
 
-void Checksum::add_field(std::string_view text) {
+void Checksum::add_field(std::string_view text, const std::function<void()>& between) {
   const std::uint64_t size = text.size();
   add(&size, sizeof size);
-  add(text.data(), text.size());
+  add(text.data(), text.size(), between);
 }
 
 void Checksum::add_file(const std::filesystem::path& file) {

@@ -17,9 +17,9 @@ std::array<char, 32> digits_of(const Checksum& checksum) {
   return digits;
 }
 
-std::array<char, 32> checksum_of(const void* data, std::size_t bytes) {
+std::array<char, 32> checksum_of(const void* data, std::size_t bytes, const std::function<void()>& between = {}) {
   Checksum checksum;
-  checksum.add(data, bytes);
+  checksum.add(data, bytes, between);
   return digits_of(checksum);
 }
 
@@ -68,7 +68,7 @@ RowReport report_from_json(std::string_view text) {
 
 }  // namespace
 
-TokenFileView view_token_file(const MappedFile& mapped, bool check_content) {
+TokenFileView view_token_file(const MappedFile& mapped, bool check_content, const std::function<void()>& between) {
   const std::span<const char> bytes = mapped.bytes();
   TokenFileTrailer trailer;
   if (bytes.size() < sizeof trailer) throw_invalid_input("it has only {} bytes", bytes.size());
@@ -84,7 +84,7 @@ TokenFileView view_token_file(const MappedFile& mapped, bool check_content) {
     throw_invalid_input("it has {} bytes of content, expected {}", content_bytes,
                         token_bytes + record_bytes + report_bytes);
   }
-  if (check_content && checksum_of(bytes.data(), content_bytes) != trailer.content_checksum) {
+  if (check_content && checksum_of(bytes.data(), content_bytes, between) != trailer.content_checksum) {
     throw_invalid_input("its content changed since it was written");
   }
   // Samples hold ids and as many labels, so the token part is a multiple of 8 bytes and the records are aligned.

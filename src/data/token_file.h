@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -38,8 +39,8 @@ struct TokenFileView {
 };
 
 /// Throws InvalidInput with the reason when the file is not complete or its trailer is damaged; with `check_content`
-/// also when any other byte changed (reads the whole file).
-TokenFileView view_token_file(const MappedFile& mapped, bool check_content);
+/// also when any other byte changed (reads the whole file, and calls `between` meanwhile as Checksum::add does).
+TokenFileView view_token_file(const MappedFile& mapped, bool check_content, const std::function<void()>& between = {});
 
 /// Writes a token file; samples come in order. Nothing appears under the final name before commit().
 class TokenFileWriter {

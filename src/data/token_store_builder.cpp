@@ -19,12 +19,12 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Of everything that decides the tokens; not of names, times or places.
-std::string cache_key(const DataFiles& data, const TokenStoreRequest& request) {
+std::string cache_key(const DataFiles& data, const TokenStoreRequest& request, const std::function<void()>& between) {
   Checksum key;
   key.add_field(token_file_version);
   key.add_field(fmt::format("cutoff_len {} overlength {} vocab_size {}", request.options.cutoff_len,
                             name_of(request.options.overlength), request.options.vocab_size));
-  for (const MappedFile& mapped : data.mapped) key.add_field(mapped.text());
+  for (const MappedFile& mapped : data.mapped) key.add_field(mapped.text(), between);
   key.add_field(request.encoder == nullptr ? "no tokenizer" : request.encoder->fingerprint());
   return key.hex();
 }
@@ -107,7 +107,8 @@ void check_report(const RowReport& report, const TokenStoreRequest& request) {
   }
 }
 
-void build(const DataFiles& data, const TokenStoreRequest& request, const fs::path& file) {
+void build(const DataFiles& data, const TokenStoreRequest& request, const fs::path& file,
+           const std::function<void()>& stop_if_wanted) {
   const std::int64_t threads =
       request.threads > 0 ? request.threads : std::max<std::int64_t>(1, std::thread::hardware_concurrency());
   const SampleBuilder builder(request.encoder, request.options);
@@ -117,7 +118,7 @@ void build(const DataFiles& data, const TokenStoreRequest& request, const fs::pa
   Progress progress(data.bytes);
   std::int64_t rows_seen = 0;
   tokenize_in_order(data, builder, threads, [&](TokenizedRows& rows) {
-    if (request.stop_wanted && request.stop_wanted()) throw Stopped("stopped while tokenizing the data");
+    stop_if_wanted();
     rows_seen += rows.rows;
     progress.show(rows_seen, rows.bytes_read);
     if (!bad_rows.add(rows)) return false;
@@ -136,10 +137,10 @@ void build(const DataFiles& data, const TokenStoreRequest& request, const fs::pa
 }
 
 /// Whether an earlier start, or another process, left a whole and unchanged file.
-bool found_usable(const fs::path& file) {
+bool found_usable(const fs::path& file, const std::function<void()>& between) {
   if (!fs::exists(file)) return false;
   try {
-    view_token_file(MappedFile(file), true);
+    view_token_file(MappedFile(file), true, between);
     log::info("using the token cache {}", file.string());
     return true;
   } catch (const InvalidInput& error) {
@@ -151,6 +152,9 @@ bool found_usable(const fs::path& file) {
 }  // namespace
 
 fs::path build_token_store(const TokenStoreRequest& request) {
+  const auto stop_if_wanted = [&] {
+    if (request.stop_wanted && request.stop_wanted()) throw Stopped("stopped while preparing the data");
+  };
   const DataFiles data(request.files);
   std::error_code failed;
   fs::create_directories(request.cache_folder, failed);
@@ -158,12 +162,12 @@ fs::path build_token_store(const TokenStoreRequest& request) {
     throw_run_failure("{}: the folder of the token cache can't be made: {}; name another one in SKRULL_CACHE",
                       request.cache_folder.string(), failed.message());
   }
-  const std::string key = cache_key(data, request);
+  const std::string key = cache_key(data, request, stop_if_wanted);
   fs::path file = request.cache_folder / fmt::format("tokens-{}.bin", key);
-  if (found_usable(file)) return file;  // also from a folder that can't be written any more
+  if (found_usable(file, stop_if_wanted)) return file;  // also from a folder that can't be written any more
   const FileLock lock(request.cache_folder / fmt::format("tokens-{}.lock", key),
-                      fmt::format("waiting for another process that builds {}", file.string()));
-  if (!lock.waited() || !found_usable(file)) build(data, request, file);
+                      fmt::format("waiting for another process that builds {}", file.string()), stop_if_wanted);
+  if (!lock.waited() || !found_usable(file, stop_if_wanted)) build(data, request, file, stop_if_wanted);
   return file;
 }
 

@@ -38,10 +38,10 @@ std::string checksum_of(const OrderedJson& json) {
 
 }  // namespace
 
-FileRecord record_file(const fs::path& folder, const std::string& name) {
+FileRecord record_file(const fs::path& folder, const std::string& name, const std::function<void()>& between) {
   const MappedFile mapped(folder / name);
   Checksum checksum;
-  checksum.add(mapped.bytes().data(), mapped.bytes().size());
+  checksum.add(mapped.bytes().data(), mapped.bytes().size(), between);
   return {name, mapped.size(), checksum.hex()};
 }
 
@@ -85,7 +85,7 @@ Manifest read_manifest(const fs::path& folder) {
   }
 }
 
-std::string damage_of(const fs::path& folder, const FileRecord& record) {
+std::string damage_of(const fs::path& folder, const FileRecord& record, const std::function<void()>& between) {
   const fs::path file = folder / record.name;
   std::error_code problem;
   const auto bytes = static_cast<std::int64_t>(fs::file_size(file, problem));
@@ -94,7 +94,7 @@ std::string damage_of(const fs::path& folder, const FileRecord& record) {
     return fmt::format("{}: it has {} bytes, {} were written", file.string(), bytes, record.bytes);
   }
   try {
-    if (record_file(folder, record.name).checksum == record.checksum) return "";
+    if (record_file(folder, record.name, between).checksum == record.checksum) return "";
   } catch (const InvalidInput& error) {
     return error.what();
   }

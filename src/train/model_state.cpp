@@ -46,11 +46,16 @@ TrainableParametersOptions state_options(const TrainConfig& config, bool trainin
 
 }  // namespace
 
-ModelState::ModelState(const TrainConfig& config, RankSession& rank, bool training, bool load_weights)
+ModelState::ModelState(const TrainConfig& config, RankSession& rank, bool training, bool load_weights,
+                       const std::function<void()>& between)
     : config_(load_qwen2_config(config.model_name_or_path)), table_(config_) {
   parameters_ = make_trainable_parameters(table_, state_options(config, training), rank.device(), rank.world());
   if (!load_weights) return;
-  parameters_->set_values([&](const BlockOnHost& block) {
+  parameters_->set_values([&](const BlockOnHost& blocks) {
+    const BlockOnHost block = [&](int index) {
+      if (between) between();
+      return blocks(index);
+    };
     if (config.init == Initialization::random) {
       initialize_parameters(static_cast<std::uint64_t>(config.seed), config_.initializer_range, table_, block);
     } else {

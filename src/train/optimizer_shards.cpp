@@ -168,11 +168,13 @@ void OptimizerShards::read(const ParameterSpec& parameter, State state, std::int
   }
 }
 
-void read_owned_state(const fs::path& folder, TrainableParameters& parameters, Device& device) {
+void read_owned_state(const fs::path& folder, TrainableParameters& parameters, Device& device,
+                      const std::function<void()>& between) {
   const OptimizerShards shards(folder);
   const SafetensorsReader model(folder);
   std::vector<float> values;
   for (int block = 0; block < parameters.table().block_count(); ++block) {
+    if (between) between();
     const OwnedState owned = parameters.owned(block);
     for (const OwnedPiece& piece : owned_pieces(parameters.table(), block, owned.part)) {
       for (const StoredState& stored : stored_states) {

@@ -73,7 +73,7 @@ bool lies_in(const fs::path& folder, const fs::path& parent) {
 
 }  // namespace
 
-CheckedCheckpoint check_checkpoint(const fs::path& folder, ControlChannel& control) {
+CheckedCheckpoint check_checkpoint(const fs::path& folder, ControlChannel& control, StopRequest& stop) {
   CheckedCheckpoint result;
   try {
     result.manifest = read_manifest(folder);
@@ -82,22 +82,30 @@ CheckedCheckpoint check_checkpoint(const fs::path& folder, ControlChannel& contr
   }
   for (std::size_t i = 0; i < result.manifest.files.size() && result.problem.empty(); ++i) {
     const bool is_mine = static_cast<int>(i % static_cast<std::size_t>(control.size())) == control.rank();
-    if (is_mine) result.problem = damage_of(folder, result.manifest.files[i]);
+    if (!is_mine) continue;
+    try {
+      result.problem = damage_of(folder, result.manifest.files[i], [&] {
+        if (stop.wanted_here()) throw Stopped("asked to stop");
+      });
+    } catch (const Stopped&) {
+      break;
+    }
   }
+  stop.throw_if_asked();
   const std::vector<std::string> problems = control.gather(result.problem);
   const auto first = std::find_if(problems.begin(), problems.end(), [](const auto& text) { return !text.empty(); });
   result.problem = first == problems.end() ? "" : *first;
   return result;
 }
 
-Resume find_resume(const TrainConfig& config, const RunFolder& folder, ControlChannel& control) {
+Resume find_resume(const TrainConfig& config, const RunFolder& folder, ControlChannel& control, StopRequest& stop) {
   Resume resume;
   if (config.resume_from_checkpoint.empty()) return resume;
   resume.finished = finished_run(config, folder, control);
   std::string reasons;
   bool model_alone = false;
   for (const std::string& candidate : candidates(config, folder, control)) {
-    CheckedCheckpoint checked = check_checkpoint(candidate, control);
+    CheckedCheckpoint checked = check_checkpoint(candidate, control, stop);
     if (checked.problem.empty() && checked.manifest.resumable) {
       TrainerState state =
           control.run_together([&] { return read_trainer_state(fs::path(candidate) / trainer_state_file); });

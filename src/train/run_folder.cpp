@@ -48,7 +48,7 @@ bool is_record_of_a_run(const std::string& name) {
   constexpr std::string_view partial = ".partial";  // of AtomicFileWriter
   if (name.ends_with(partial)) return is_record_of_a_run(name.substr(0, name.size() - partial.size()));
   const bool is_set_aside = name.starts_with(checkpoint_prefix) && name.ends_with(set_aside_suffix);
-  return name == args_name || name == "metrics.jsonl" || name == "run.log" || name == "trace.json" ||
+  return name == args_name || name == metrics_name || name == log_name || name == trace_name ||
          name == trainer_state_file || checkpoint_step(name).has_value() || is_set_aside ||
          name.starts_with(temporary_prefix);
 }

@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <system_error>
-#include <utility>
 
 #include "skrull/core/error.h"
 
@@ -49,8 +48,8 @@ void install_stop_handlers() {
   for (const int signal : stop_signals) ::sigaction(signal, &action, nullptr);
 }
 
-StopRequest::StopRequest(ControlChannel& control, std::filesystem::path output_dir)
-    : control_(control), file_(std::move(output_dir) / stop_file_name) {}
+StopRequest::StopRequest(ControlChannel& control, const std::filesystem::path& output_dir)
+    : control_(control), file_(output_dir / stop_file_name) {}
 
 bool StopRequest::wanted_here() {
   if (received_signal != 0 || file_seen_) return true;
@@ -65,6 +64,10 @@ bool StopRequest::wanted_here() {
 bool StopRequest::agreed() {
   if (!agreed_) agreed_ = control_.max(std::int64_t{wanted_here()}) != 0;
   return agreed_;
+}
+
+void StopRequest::throw_if_asked() {
+  control_.agree_or_throw(wanted_here() ? "asked to stop" : "", static_cast<int>(ExitCode::stopped_by_signal));
 }
 
 std::string StopRequest::wish() const {

@@ -41,6 +41,7 @@ class TrainingRun {
   TrainSummary run();
 
  private:
+  void start_up();
   void plan_steps(std::int64_t tokens_in_memory);
   const TrainerState* saved_state() const;
   void settle_resume();
@@ -96,15 +97,24 @@ TrainingRun::TrainingRun(const TrainConfig& config, const MpiSession& session)
       control_(rank_.control()),
       stop_(control_, config.output_dir) {
   summary_.final_loss = summary_.eval_loss = std::numeric_limits<double>::quiet_NaN();
+  try {
+    start_up();
+  } catch (const Stopped&) {
+    stop_after(0, false);
+  }
+}
+
+void TrainingRun::start_up() {
   control_.run_together([&] {
     if (control_.rank() == 0) folder_.check(config_);
     encoder_ = load_text_encoder(config_);
   });
-  resume_ = find_resume(config_, folder_, control_);
-  stop_if_asked(0);
+  stop_.throw_if_asked();
+  resume_ = find_resume(config_, folder_, control_, stop_);
+  const auto throw_if_asked_to_stop = [this] { stop_.throw_if_asked(); };
   control_.run_together([&] {
     const bool load_weights = !resume_.point && !resume_.finished;
-    model_state_ = std::make_unique<ModelState>(config_, rank_, true, load_weights);
+    model_state_ = std::make_unique<ModelState>(config_, rank_, true, load_weights, throw_if_asked_to_stop);
   });
   const std::int64_t vocab_size = model_state_->config().vocab_size;
   data_ = load_datasets(config_, encoder_.get(), vocab_size, folder_.cache_folder(), control_, &stop_);
@@ -184,7 +194,9 @@ void TrainingRun::settle_resume() {
 /// Parameters, moments and counters of the checkpoint.
 void TrainingRun::continue_at(const ResumePoint& point) {
   const TrainerState& state = point.state;
-  control_.run_together([&] { read_owned_state(point.folder, model_state_->parameters(), rank_.device()); });
+  control_.run_together([&] {
+    read_owned_state(point.folder, model_state_->parameters(), rank_.device(), [this] { stop_.throw_if_asked(); });
+  });
   model_state_->parameters().restore(state.updates);
   steps_before_ = state.step;
   saved_step_ = point.in_output_dir ? state.step : 0;

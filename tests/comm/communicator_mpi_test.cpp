@@ -385,6 +385,30 @@ TEST_CASE("control: all ranks fail with the lowest rank's problem", "[mpi][contr
   CHECK(control.sum(std::int64_t{1}) == size());  // and the channel still works
 }
 
+TEST_CASE("control: work that agrees in its middle ends on all ranks, wherever one of them fails", "[mpi][control]") {
+  World world;
+  ControlChannel control(*world.communicator, world.stream);
+  const int failing = size() - 1;
+  for (int failing_part = 0; failing_part < 4; ++failing_part) {
+    int parts = 0;
+    try {
+      control.run_together([&] {
+        for (; parts < 3; ++parts) {
+          if (rank() == failing && parts == failing_part) throw_invalid_input("part {}", parts);
+          control.agree_or_throw("", 0);
+        }
+        if (rank() == failing && failing_part == 3) throw_invalid_input("part 3");
+      });
+      FAIL("no error");
+    } catch (const InvalidInput& error) {
+      CHECK(error.what() == fmt::format("part {}", failing_part));
+      CHECK(failed_together(error));
+    }
+    CHECK(parts == failing_part);
+    CHECK(control.sum(std::int64_t{1}) == size());  // nobody is a collective ahead
+  }
+}
+
 TEST_CASE("a message of another length than expected is an error", "[mpi]") {
   if (size() < 2) return;
   World world;

@@ -1,5 +1,9 @@
 #include "skrull/data/token_store.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -211,6 +215,41 @@ TEST_CASE("asked to stop, tokenizing ends and leaves no file") {
   CHECK(asked == 2);
   CHECK(files_in(request.cache_folder, ".bin").empty());
   CHECK(files_in(request.cache_folder, ".partial").empty());
+}
+
+TEST_CASE("asked to stop, the checksum of large data ends before anything is read as rows") {
+  StoreFixture fixture;
+  const fs::path file = fixture.write("rows.jsonl", "");
+  fs::resize_file(file, 65 << 20);  // zeros: no row
+  TokenStoreRequest request = fixture.request({file});
+  CHECK_THROWS_AS(build_token_store(request), InvalidInput);
+  request.stop_wanted = [] { return true; };
+  CHECK_THROWS_AS(build_token_store(request), Stopped);
+}
+
+TEST_CASE("asked to stop, nobody waits for another process that builds the same file") {
+  StoreFixture fixture;
+  TokenStoreRequest request = fixture.request({fixture.write("rows.jsonl", mixed_rows(20))});
+  const fs::path file = build_token_store(request);
+  fs::remove(file);
+  const auto locks = files_in(request.cache_folder, ".lock");
+  REQUIRE(locks.size() == 1);
+  const int other = ::open(locks.front().c_str(), O_RDWR | O_CLOEXEC);
+  REQUIRE(::flock(other, LOCK_EX) == 0);
+  int asked = 0;
+  request.stop_wanted = [&] { return ++asked == 3; };
+  CHECK_THROWS_AS(build_token_store(request), Stopped);
+  CHECK(asked == 3);
+  CHECK_FALSE(fs::exists(file));
+
+  // The other process ends without a file: this one builds it.
+  asked = 0;
+  request.stop_wanted = [&] {
+    if (++asked == 2) ::close(other);
+    return false;
+  };
+  CHECK(build_token_store(request) == file);
+  CHECK(fs::exists(file));
 }
 
 TEST_CASE("at most five bad rows are shown") {

@@ -1,4 +1,6 @@
 // Being asked to stop: by a signal to any rank, or by a file; what was done is saved, and the next start continues.
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -150,6 +152,55 @@ TEST_CASE("a step that is abandoned changes nothing, and the next one is as if i
     return step({}).loss;
   };
   CHECK(train(true) == train(false));
+}
+
+TEST_CASE("loading a model, and a checkpoint, may be stopped before each of their parts", "[stop]") {
+  Fixture fixture;
+  fixture.run_here("run", joined(fixture.options, {"max_steps=2", "save_steps=1"}));
+  const TrainConfig config = fixture.config("loaded", fixture.options);
+  RankSession rank(config, MpiSession::alone());
+  int calls = 0;
+  const auto count = [&] { ++calls; };
+  ModelState state(config, rank, true, true, count);
+  CHECK(calls == static_cast<int>(state.parameters().table().parameters().size()));
+  calls = 0;
+  const fs::path checkpoint = fixture / "run" / "checkpoint-1";
+  read_owned_state(checkpoint, state.parameters(), rank.device(), count);
+  CHECK(calls == state.parameters().table().block_count());
+
+  const auto stop = [&] {
+    if (++calls == 2) throw Stopped("enough");
+  };
+  calls = 0;
+  CHECK_THROWS_AS(ModelState(config, rank, true, true, stop), Stopped);
+  CHECK(calls == 2);
+  calls = 0;
+  CHECK_THROWS_AS(read_owned_state(checkpoint, state.parameters(), rank.device(), stop), Stopped);
+  CHECK(calls == 2);
+}
+
+TEST_CASE("a start that waits for another one's token cache stops when asked", "[stop]") {
+  Fixture fixture;
+  REQUIRE(fixture.run("run", joined(fixture.options, {"max_steps=1"})).exit_code == 0);
+  fs::path lock;
+  for (const auto& entry : fs::recursive_directory_iterator(fixture / "")) {
+    if (entry.path().extension() == ".lock") lock = entry.path();
+  }
+  REQUIRE_FALSE(lock.empty());
+  fs::remove(fs::path(lock).replace_extension(".bin"));
+  const int held = ::open(lock.c_str(), O_RDWR | O_CLOEXEC);
+  REQUIRE(::flock(held, LOCK_EX) == 0);
+  // STOP is asked for while rank 0 waits; it is removed all the same, so that the next start runs.
+  LaunchedRun run = fixture.launch("waiting", {"max_steps=1"}, 2);
+  run.send(1, 0);
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  fixture.write("waiting/STOP", std::string());
+  const test::CommandResult& result = run.wait();
+  ::close(held);
+  INFO(result.errors);
+  CHECK(result.exit_code == 75);
+  CHECK(contains(result.errors, "before the first step"));
+  CHECK_FALSE(fs::exists(fixture / "waiting" / "STOP"));
 }
 
 TEST_CASE("an evaluation that was cut short is done first when the run continues", "[stop]") {

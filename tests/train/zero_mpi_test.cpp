@@ -48,6 +48,23 @@ TEST_CASE("every ZeRO stage: the same rows of metrics and the same model over 20
   }
 }
 
+TEST_CASE("evaluation: the same loss in every stage, that of the trained model", "[zero]") {
+  SharedFixture fixture;
+  const auto rows = fixture / "rows.jsonl";
+  if (fixture.is_root()) fixture.own().write("rows.jsonl", test::random_rows(9, 23, 40, 97));
+  const Overrides options = {"dataset=" + rows.string(), "max_steps=2", "global_batch_size=4", "val_size=9",
+                             "bucket_tokens=45"};
+  const double expected = fixture.train("trained", options).eval_loss;
+  for (int stage = 0; stage <= 3; ++stage) {
+    TrainConfig config =
+        fixture.own().config("evaluated", test::joined(options, {"model_name_or_path=" + (fixture / "trained").string(),
+                                                                 fmt::format("zero_stage={}", stage)}));
+    const EvalResult result = evaluate(config, test::mpi_session());
+    INFO("stage " << stage);
+    CHECK(result.loss == expected);
+  }
+}
+
 TEST_CASE("bfloat16 and the other recompute modes: the same bits in every stage, and with the optimizer on the host",
           "[zero]") {
   SharedFixture fixture;

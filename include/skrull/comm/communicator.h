@@ -110,7 +110,8 @@ class ControlChannel {
   /// ranks fail together.
   void agree_or_throw(const std::string& problem, int exit_code);
   /// Runs `work`, which must not use collectives, and returns its result; when it throws on any rank, all ranks throw
-  /// as by agree_or_throw().
+  /// as by agree_or_throw(). It may call agree_or_throw(), as often on every rank that does not fail: what ends it on
+  /// all ranks passes through, and a rank that fails meets the others there.
   template <class Work>
   auto run_together(Work&& work);
   /// For work of rank 0 that may take long: runs it on a thread of its own, while all ranks meet several times a
@@ -139,13 +140,19 @@ template <class Work>
 auto ControlChannel::run_together(Work&& work) {
   using Result = decltype(work());
   std::optional<std::conditional_t<std::is_void_v<Result>, bool, Result>> result;
+  std::exception_ptr ended_together;
   const WorkOutcome outcome = outcome_of([&] {
-    if constexpr (std::is_void_v<Result>) {
-      work();
-    } else {
-      result.emplace(work());
+    try {
+      if constexpr (std::is_void_v<Result>) {
+        work();
+      } else {
+        result.emplace(work());
+      }
+    } catch (const FailedTogether&) {
+      ended_together = std::current_exception();
     }
   });
+  if (ended_together) std::rethrow_exception(ended_together);
   agree_or_throw(outcome.problem, outcome.exit_code);
   if constexpr (!std::is_void_v<Result>) return std::move(*result);
 }

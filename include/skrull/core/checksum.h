@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -18,8 +19,9 @@ class Checksum {
   Checksum(Checksum&&) noexcept;
   Checksum& operator=(Checksum&&) noexcept;
 
-  void add(const void* data, std::size_t bytes);
-  void add_field(std::string_view text);
+  /// `between`, where it is given, is called between parts of 64 MiB; what it throws ends the work.
+  void add(const void* data, std::size_t bytes, const std::function<void()>& between = {});
+  void add_field(std::string_view text, const std::function<void()>& between = {});
   /// Content of a file; throws InvalidInput when it can't be read.
   void add_file(const std::filesystem::path& file);
   /// 32 hexadecimal digits of everything added so far.

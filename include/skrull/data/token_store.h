@@ -20,7 +20,7 @@ struct TokenStoreRequest {
   SampleOptions options;
   std::filesystem::path cache_folder;  ///< made when missing
   std::int64_t threads = 0;            ///< 0: one per core
-  /// Asked between groups of rows: true ends the work with Stopped. May be empty.
+  /// Asked several times a second: true ends the work with Stopped. May be empty.
   std::function<bool()> stop_wanted{};
 };
 

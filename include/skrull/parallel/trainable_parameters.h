@@ -83,8 +83,7 @@ class TrainableParameters : public ParameterProvider, public GradientSink {
 enum class GradientReduction {
   /// Behind the backward of every micro-batch: in all ZeRO stages the same sums, bit for bit.
   every_micro_batch,
-  /// Behind the backward of a step's last one: less communication, and ranks need not keep pace within a step. Stages 0
-  /// and 1 only.
+  /// Behind the backward of a step's last one: less communication. Stages 0 and 1 only.
   once
 };
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -24,8 +25,9 @@ struct FileRecord {
   std::string checksum;  ///< XXH3-128 of the content
 };
 
-/// Reads the file. Throws InvalidInput when that fails.
-FileRecord record_file(const std::filesystem::path& folder, const std::string& name);
+/// Reads the file; `between` as in Checksum::add. Throws InvalidInput when that fails.
+FileRecord record_file(const std::filesystem::path& folder, const std::string& name,
+                       const std::function<void()>& between = {});
 /// One line each; for sending them between ranks.
 std::string records_to_text(const std::vector<FileRecord>& records);
 std::vector<FileRecord> records_from_text(const std::string& text);
@@ -41,8 +43,9 @@ void write_manifest(const std::filesystem::path& folder, const Manifest& manifes
 /// Throws InvalidInput: there is none, or it is damaged (it holds a checksum of itself).
 Manifest read_manifest(const std::filesystem::path& folder);
 /// What is wrong with a file of a checkpoint: it is missing, of another size or changed; "" when it is as it was
-/// written.
-std::string damage_of(const std::filesystem::path& folder, const FileRecord& record);
+/// written. `between` as in Checksum::add.
+std::string damage_of(const std::filesystem::path& folder, const FileRecord& record,
+                      const std::function<void()>& between = {});
 
 /// "optimizer-00002-of-00004.safetensors" of rank 1 of 4.
 std::string optimizer_shard_name(int rank, int ranks);
@@ -80,7 +83,9 @@ class OptimizerShards {
 };
 
 /// Fills owned() of every block with the state in `folder`. Each rank reads its own part alone; restore() is left to
-/// the caller. Throws InvalidInput naming what is missing.
-void read_owned_state(const std::filesystem::path& folder, TrainableParameters& parameters, Device& device);
+/// the caller. `between` is called before each block, as often on every rank; what it throws ends the work. Throws
+/// InvalidInput naming what is missing.
+void read_owned_state(const std::filesystem::path& folder, TrainableParameters& parameters, Device& device,
+                      const std::function<void()>& between = {});
 
 }  // namespace skrull

@@ -25,8 +25,10 @@ class ModelState {
  public:
   /// Reads config.json and the weights of model_name_or_path, or draws them by seed (init: random). `training`: with
   /// gradients and optimizer state. Not collective. Throws InvalidInput naming file, key or tensor.
-  /// `load_weights` false: they come later, from a checkpoint.
-  ModelState(const TrainConfig& config, RankSession& rank, bool training, bool load_weights = true);
+  /// `load_weights` false: they come later, from a checkpoint. `between` is called before each tensor, as often on
+  /// every rank; what it throws ends the work.
+  ModelState(const TrainConfig& config, RankSession& rank, bool training, bool load_weights = true,
+             const std::function<void()>& between = {});
 
   const Qwen2Config& config() const { return config_; }
   TrainableParameters& parameters() { return *parameters_; }

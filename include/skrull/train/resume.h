@@ -11,6 +11,7 @@
 #include "skrull/train/checkpoint.h"
 #include "skrull/train/datasets.h"
 #include "skrull/train/run_folder.h"
+#include "skrull/train/stop_request.h"
 #include "skrull/train/trainer_state.h"
 
 namespace skrull {
@@ -34,13 +35,15 @@ struct CheckedCheckpoint {
   std::string problem;  ///< names the first damaged file; "" when all are as they were written
 };
 
-/// Reads and checks every file of a checkpoint, spread over the ranks. Collective; the same on every rank.
-CheckedCheckpoint check_checkpoint(const std::filesystem::path& folder, ControlChannel& control);
+/// Reads and checks every file of a checkpoint, spread over the ranks. Collective; the same on every rank. A rank that
+/// `stop` asks to stop leaves its files at once; then all throw Stopped.
+CheckedCheckpoint check_checkpoint(const std::filesystem::path& folder, ControlChannel& control, StopRequest& stop);
 
 /// Damaged checkpoints are named in a warning and passed over for an older one. Collective; the same on every rank.
 /// Throws InvalidInput on all ranks when a path was given and nothing valid is there, and when there are only
 /// checkpoints that hold the model alone.
-Resume find_resume(const TrainConfig& config, const RunFolder& folder, ControlChannel& control);
+/// Stopped when `stop` asks for it.
+Resume find_resume(const TrainConfig& config, const RunFolder& folder, ControlChannel& control, StopRequest& stop);
 
 /// Identifies the training samples in their order.
 std::string fingerprint_of(const Dataset& dataset);

@@ -12,6 +12,10 @@
 
 namespace skrull {
 
+inline constexpr const char* metrics_name = "metrics.jsonl";
+inline constexpr const char* trace_name = "trace.json";
+inline constexpr const char* log_name = "run.log";
+
 /// The files and folders of one run.
 class RunFolder {
  public:
@@ -31,9 +35,9 @@ class RunFolder {
   void continue_after(std::int64_t step, const TrainConfig& config) const;
 
   const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path metrics_file() const { return path_ / "metrics.jsonl"; }
-  std::filesystem::path trace_file() const { return path_ / "trace.json"; }
-  std::filesystem::path log_file() const { return path_ / "run.log"; }
+  std::filesystem::path metrics_file() const { return path_ / metrics_name; }
+  std::filesystem::path trace_file() const { return path_ / trace_name; }
+  std::filesystem::path log_file() const { return path_ / log_name; }
   /// Token caches: $SKRULL_CACHE when set, else output_dir/cache, else (no output_dir, as for eval) the user's folder
   /// among the system's temporary files.
   std::filesystem::path cache_folder() const;

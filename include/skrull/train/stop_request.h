@@ -20,12 +20,15 @@ void install_stop_handlers();
 class StopRequest {
  public:
   /// `control` must outlive this.
-  StopRequest(ControlChannel& control, std::filesystem::path output_dir);
+  StopRequest(ControlChannel& control, const std::filesystem::path& output_dir);
 
   /// This rank was signalled, or (on rank 0, which looks ten times a second) the file is there. Not collective.
   bool wanted_here();
   /// Whether any rank is asked to stop. Collective; the same on every rank.
   bool agreed();
+  /// The same for work that ends by exceptions: throws Stopped on all ranks when any is asked. May be called within
+  /// ControlChannel::run_together().
+  void throw_if_asked();
   /// Who was asked, and how, for people. Collective.
   std::string reason();
   /// Removes the file, so that the next start runs. On rank 0.
