@@ -1,6 +1,7 @@
 #include "device/cuda_device.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <iterator>
 #include <limits>
@@ -137,7 +138,7 @@ double CudaDevice::peak_flops(DType dtype) {
 
 /// Products of zeros would draw less power than others do, and run faster for it.
 void CudaDevice::fill_with_noise(TensorView vector) {
-  std::vector<float> noise(std::size_t{1} << 20);
+  std::vector<float> noise(std::size_t{1} << 18);
   Rng rng(1, "measurement");
   for (float& value : noise) value = static_cast<float>(rng.uniform()) - 0.5F;
   const auto part = static_cast<std::int64_t>(noise.size());
@@ -149,10 +150,22 @@ void CudaDevice::fill_with_noise(TensorView vector) {
   }
 }
 
-/// The best of several large products; of smaller ones where memory is short.
+/// Of products of growing size, until one keeps the GPU busy for long.
 double CudaDevice::measure_peak(DType dtype) {
-  std::int64_t n = 8192;
-  while (n > 512 && 3 * n * n * size_of(dtype) > free_bytes() / 2) n /= 2;
+  constexpr std::int64_t largest = 8192;
+  constexpr double long_enough = 1e-3;
+  double rate = 0;
+  for (std::int64_t n = 512; n <= largest; n *= 2) {
+    const double seconds = product_seconds(n, dtype);
+    rate = std::max(rate, 2.0 * std::pow(static_cast<double>(n), 3) / seconds);
+    const bool next_fits = 12 * n * n * size_of(dtype) < free_bytes() / 2;
+    if (seconds > long_enough || !next_fits) break;
+  }
+  return rate;
+}
+
+/// Of n x n matrices: the best of several runs.
+double CudaDevice::product_seconds(std::int64_t n, DType dtype) {
   const Buffer a = allocate(dtype, n, n, "measurement");
   const Buffer b = allocate(dtype, n, n, "measurement");
   const Buffer c = allocate(dtype, n, n, "measurement");
@@ -165,15 +178,14 @@ double CudaDevice::measure_peak(DType dtype) {
   gemm.transpose_b = true;
   ops_->gemm(*compute_stream_, gemm);
   double best_seconds = std::numeric_limits<double>::infinity();
-  for (double all_seconds = 0; all_seconds < 0.1;) {
+  for (double all_seconds = 0; all_seconds < 0.02;) {
     const StreamStopwatch watch(*compute_stream_);
     ops_->gemm(*compute_stream_, gemm);
     const double seconds = std::max(watch.seconds(), 1e-7);
     best_seconds = std::min(best_seconds, seconds);
     all_seconds += seconds;
   }
-  const auto size = static_cast<double>(n);
-  return 2.0 * size * size * size / best_seconds;
+  return best_seconds;
 }
 
 bool built_with_cuda() {

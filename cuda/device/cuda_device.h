@@ -52,6 +52,7 @@ class CudaDevice final : public Device {
   /// Whether `host` lies in memory of allocate_on_host() that the GPU reaches by itself.
   bool is_pinned(const void* host) const;
   double measure_peak(DType dtype);
+  double product_seconds(std::int64_t n, DType dtype);
   void fill_with_noise(TensorView vector);
 
   CudaGpu gpu_;
