@@ -3,6 +3,7 @@
 #include "skrull/comm/device_communicator.h"
 #include "skrull/core/error.h"
 #include "skrull/device/device.h"
+#include "skrull/device/machine_part.h"
 
 namespace skrull {
 
@@ -12,6 +13,11 @@ bool built_with_cuda() {
 
 std::string cuda_problem() {
   return "this build has no CUDA device: it was configured without a CUDA toolkit or with SKRULL_CUDA=OFF";
+}
+
+std::vector<MachinePart> cuda_parts() {
+  return {{"CUDA", PartState::missing, cuda_problem(),
+           "to compute on GPUs, install a CUDA toolkit and build again with SKRULL_CUDA=ON; device=cpu needs none"}};
 }
 
 std::unique_ptr<Device> make_cuda_device(int /*local_rank*/) {

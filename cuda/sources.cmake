@@ -2,6 +2,7 @@
 set(SKRULL_CUDA_SOURCES
   comm/cuda_communicator.cpp comm/staged_communicator.cpp
   device/copy_staging.cpp device/cuda_check.cpp device/cuda_device.cpp device/cuda_events.cpp device/cuda_machine.cpp
+  device/cuda_parts.cpp
   device/cuda_progress.cpp device/cuda_scratch.cpp device/cuda_stream.cpp device/pinned_memory.cpp
   ops/adamw.cu ops/attention.cpp ops/attention_backward.cu ops/attention_forward.cu ops/attention_general.cu
   ops/attention_merge.cu ops/column_sums.cu ops/cross_entropy.cu ops/cuda_gemm.cpp ops/cuda_ops.cpp ops/elementwise.cu

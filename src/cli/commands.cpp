@@ -33,6 +33,7 @@ const std::vector<Command>& commands() {
       {"tokenize", "text to token ids, line by line", tokenize},
       {"render", "conversations to text, ids and labels, as training sees them", render},
       {"config", "the options: JSON Schema or Markdown reference", config},
+      {"doctor", "what this machine has, what is missing, whether it computes right", doctor},
       {"bench", "measure this machine: a training step, the operations", bench},
   };
   return table;

@@ -31,6 +31,7 @@ int export_model(const Arguments& arguments);
 int tokenize(const Arguments& arguments);
 int render(const Arguments& arguments);
 int config(const Arguments& arguments);
+int doctor(const Arguments& arguments);
 int bench(const Arguments& arguments);
 int bench_schedule(const Arguments& arguments);  ///< skrull bench schedule
 int bench_policies(const Arguments& arguments);  ///< skrull bench policies, under mpirun

@@ -4,6 +4,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -106,6 +107,27 @@ void MpiSession::abort(int exit_code) const {
   std::fflush(nullptr);
   if (started_) MPI_Abort(MPI_COMM_WORLD, exit_code);
   std::_Exit(exit_code);
+}
+
+MachinePart mpi_part() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  MPI_Get_library_version(text.data(), &length);
+  const std::string version(text.data(), static_cast<std::size_t>(length));
+  MachinePart part{"MPI", PartState::ok, version.substr(0, version.find_first_of(",\n")), ""};
+  int started = 0;
+  MPI_Initialized(&started);
+  if (started == 0) return part;
+  int level = MPI_THREAD_SINGLE;
+  MPI_Query_thread(&level);
+  if (level == MPI_THREAD_MULTIPLE) {
+    part.found += ", any thread may call";
+  } else {
+    part.state = PartState::broken;
+    part.found += ", without MPI_THREAD_MULTIPLE";
+    part.advice = "build MPI with support for threads";
+  }
+  return part;
 }
 
 }  // namespace skrull

@@ -404,3 +404,20 @@ TEST_CASE("every command explains itself, unknown ones are answered with the nea
   CHECK(run_skrull({}).exit_code == 2);
   CHECK(test::contains(run_skrull({"--version"}).output, "skrull "));
 }
+
+TEST_CASE("doctor says what the machine has, and tests the device") {
+  const std::vector<Json> rows = output_rows(run_skrull({"doctor", "--json", "--self-test", "--device", "cpu"}));
+  REQUIRE(rows.size() == 1);
+  std::vector<std::string> names;
+  for (const Json& part : rows[0].at("parts")) {
+    names.push_back(part.at("part"));
+    const bool ok = part.at("state") == "ok";
+    CHECK(ok == part.at("advice").get<std::string>().empty());
+    CHECK_FALSE(part.at("found").get<std::string>().empty());
+  }
+  CHECK(std::vector<std::string>(names.begin(), names.begin() + 5) ==
+        std::vector<std::string>{"program", "processor", "memory", "MPI", "CUDA"});
+  CHECK(rows[0].at("self_test").at("checks") > 500);
+  CHECK(rows[0].at("self_test").at("failures").empty());
+  check_refused(run_skrull({"doctor", "--device", "tpu"}), {"--device"});
+}

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "skrull/comm/communicator.h"
+#include "skrull/device/machine_part.h"
 
 namespace skrull {
 
@@ -66,6 +67,9 @@ class MpiSession {
   int local_rank_ = 0;
   int local_size_ = 1;
 };
+
+/// The MPI library and, in a job that mpirun or srun started, what it allows threads to do.
+MachinePart mpi_part();
 
 struct CpuShare {
   int threads = 1;  ///< to compute with: whole cores, at most OMP_NUM_THREADS where that is set

@@ -18,7 +18,7 @@ double sigmoid(double x) {
 /// Roundings of a sigmoid in fp32, also where it is made of a fast base-2 exponential: the exponential's and the
 /// division's, and those of its argument, which grow with the argument.
 double sigmoid_roundings(double x) {
-  return 8 + 2 * std::min(std::abs(x), 100.0);
+  return 10 + 2.5 * std::min(std::abs(x), 100.0);
 }
 
 /// Gate and up of tokens x 2 width: normal values, and in the first rows the ends of the range.

@@ -1,0 +1,115 @@
+// skrull doctor: what this machine has, and whether its device computes right.
+
+#include <algorithm>
+#include <cstdio>
+
+#include "cli_parse.h"
+#include "commands.h"
+#include "run_on_all_ranks.h"
+#include "skrull/core/error.h"
+#include "skrull/core/json.h"
+#include "skrull/core/log.h"
+#include "skrull/core/stopwatch.h"
+#include "skrull/core/text.h"
+#include "skrull/device/machine_part.h"
+#include "skrull/device/ops_check.h"
+
+namespace skrull::cli {
+namespace {
+
+struct DoctorArguments {
+  std::string device = "auto";
+  bool self_test = false;
+  bool json = false;
+};
+
+#ifdef __clang__
+constexpr const char* compiler = "clang " __clang_version__;
+#else
+constexpr const char* compiler = "g++ " __VERSION__;
+#endif
+
+const char* name_of_state(PartState state) {
+  switch (state) {
+    case PartState::ok:
+      return "ok";
+    case PartState::missing:
+      return "missing";
+    default:
+      return "broken";
+  }
+}
+
+std::vector<MachinePart> examine_machine() {
+  const auto cpu = make_cpu_device();
+  std::vector<MachinePart> parts = {
+      {"program", PartState::ok, std::string("skrull " SKRULL_VERSION ", compiled by ") + compiler, ""},
+      {"processor", PartState::ok, cpu->description(), ""},
+      {"memory", PartState::ok, format_bytes(cpu->free_bytes()) + " available", ""},
+      mpi_part()};
+  for (MachinePart& part : cuda_parts()) parts.push_back(std::move(part));
+  return parts;
+}
+
+OrderedJson report(const std::vector<MachinePart>& parts) {
+  OrderedJson rows = OrderedJson::array();
+  for (const MachinePart& part : parts) {
+    log::info("{:<14} {:<8} {}", part.name, name_of_state(part.state), part.found);
+    if (!part.advice.empty()) log::info("{:<14} {:<8} -> {}", "", "", part.advice);
+    rows.push_back(
+        {{"part", part.name}, {"state", name_of_state(part.state)}, {"found", part.found}, {"advice", part.advice}});
+  }
+  return rows;
+}
+
+std::unique_ptr<Device> chosen_device(const DoctorArguments& arguments, int local_rank) {
+  const bool cuda = arguments.device == "cuda" || (arguments.device == "auto" && cuda_available());
+  return cuda ? make_cuda_device(local_rank) : make_cpu_device();
+}
+
+OrderedJson run_self_test(Device& device) {
+  log::info("self-test on {}", device.description());
+  const Stopwatch watch;
+  const std::vector<OpCheck> checks = check_ops(device);
+  OrderedJson failures = OrderedJson::array();
+  for (const OpCheck& check : checks) {
+    if (check.passed()) continue;
+    log::error("{}", to_string(check));
+    failures.push_back(to_string(check));
+  }
+  log::info("{} of {} checks of {} operations passed, in {:.1f} s", checks.size() - failures.size(), checks.size(),
+            checked_operations().size(), watch.seconds());
+  return {{"device", device.description()}, {"checks", checks.size()}, {"failures", failures}};
+}
+
+void run(const DoctorArguments& arguments, const MpiSession& session) {
+  if (session.rank() != 0) return;
+  OrderedJson result = {{"parts", report(examine_machine())}};
+  if (arguments.self_test) result["self_test"] = run_self_test(*chosen_device(arguments, session.local_rank()));
+  if (arguments.json) std::printf("%s\n", result.dump().c_str());
+  if (!arguments.self_test) return;
+  const std::size_t failures = result["self_test"]["failures"].size();
+  if (failures != 0) throw_run_failure("the self-test failed: {} results are wrong", failures);
+}
+
+}  // namespace
+
+int doctor(const Arguments& arguments) {
+  CLI::App app(
+      "Says what this machine has of what Skrull can use, and what to do about what is missing. A machine without GPUs "
+      "is "
+      "fine: the program computes on\nits processors. Under mpirun, rank 0 speaks.",
+      "skrull doctor");
+  DoctorArguments parsed;
+  app.option_defaults()->always_capture_default();
+  app.add_flag("--self-test", parsed.self_test,
+               "run every operation of the device and compare it with its definition in fp64; exit code 1 where one is "
+               "wrong");
+  app.add_option("--device", parsed.device, "to test: auto (a GPU where there is one), cpu or cuda")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  app.add_flag("--json", parsed.json, "print the result as one JSON object");
+  if (!parse(app, arguments)) return static_cast<int>(ExitCode::done);
+  return run_on_all_ranks([&](const MpiSession& session) { run(parsed, session); });
+}
+
+}  // namespace skrull::cli
