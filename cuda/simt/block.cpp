@@ -85,10 +85,16 @@ void Block::run(uint3 index) {
   current_thread = nullptr;
   current_block = outer;
 
-  // Threads that are abandoned here never run again; what they hold on their stacks is lost.
-  if (error_) throw Error(*error_);
-  if (running_ != 0) throw Error(deadlock_report());
-  for (Thread& thread : threads_) thread.fiber.destroy();
+  for (Thread& thread : threads_) {
+    if (thread.state == Thread::State::done) {
+      thread.fiber.destroy();
+    } else {
+      thread.fiber.abandon(scheduler_, &kernel_);  // what it holds on its stack is lost
+    }
+  }
+  if (!error_ && running_ == 0) return;
+  acquire(&kernel_);
+  throw Error(error_ ? *error_ : deadlock_report());
 }
 
 void Block::start_threads() {

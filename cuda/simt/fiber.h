@@ -42,6 +42,9 @@ class Fiber {
   void entered() { after_switch(state_); }
   /// After a fiber's last switch.
   void destroy() { destroy_fiber(state_); }
+  /// For a fiber that will not run again though it did not end; `now` runs. What it did happened before what follows an
+  /// acquire() of `address`. Not to be destroyed.
+  void abandon(const Fiber& now, const void* address) const { release_for(state_, now.state_, address); }
 
   /// Leaves the running fiber `from`, until something switches to it again.
   static void switch_between(Fiber& from, Fiber& to);

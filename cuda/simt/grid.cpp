@@ -58,7 +58,7 @@ void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, const std
     const auto z = static_cast<unsigned>(i / (std::uint64_t{grid.x} * grid.y));
     executed.run({x, y, z});
   }
-  acquire(&kernel);
+  acquire(&kernel);  // not before: nothing orders blocks among themselves
 }
 
 }  // namespace skrull::simt

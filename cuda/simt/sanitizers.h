@@ -1,5 +1,6 @@
 #pragma once
 // Which sanitizer this build runs under, and what fibers tell it. Without one, everything here is empty.
+// SKRULL_SIMT_TSAN comes from CMake: the compiler does not tell it in sources that are themselves left out.
 
 #include <cstddef>
 
@@ -7,15 +8,9 @@
 #if __has_feature(address_sanitizer)
 #define SKRULL_SIMT_ASAN 1
 #endif
-#if __has_feature(thread_sanitizer)
-#define SKRULL_SIMT_TSAN 1
-#endif
 #endif
 #ifdef __SANITIZE_ADDRESS__
 #define SKRULL_SIMT_ASAN 1
-#endif
-#ifdef __SANITIZE_THREAD__
-#define SKRULL_SIMT_TSAN 1
 #endif
 
 #ifdef SKRULL_SIMT_ASAN
@@ -105,6 +100,16 @@ inline void adopt_fiber([[maybe_unused]] FiberState& state) {
 inline void destroy_fiber([[maybe_unused]] FiberState& state) {
 #ifdef SKRULL_SIMT_TSAN
   __tsan_destroy_fiber(state.thread_state);
+#endif
+}
+
+/// release() in the name of a fiber that will not run again; `now` is the one that runs.
+inline void release_for([[maybe_unused]] const FiberState& abandoned, [[maybe_unused]] const FiberState& now,
+                        [[maybe_unused]] const void* address) {
+#ifdef SKRULL_SIMT_TSAN
+  __tsan_switch_to_fiber(abandoned.thread_state, __tsan_switch_to_fiber_no_sync);
+  __tsan_release(const_cast<void*>(address));
+  __tsan_switch_to_fiber(now.thread_state, __tsan_switch_to_fiber_no_sync);
 #endif
 }
 

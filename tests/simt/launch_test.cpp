@@ -47,9 +47,11 @@ TEST_CASE("every thread of every block of a grid runs once") {
   });
 }
 
-TEST_CASE("an empty grid launches nothing") {
+TEST_CASE("an empty grid launches nothing, one that is too large is refused") {
   launch(write_rank, 0, 32, 0, nullptr, nullptr, 0);
   launch(write_rank, dim3(2, 0), 32, 0, nullptr, nullptr, 0);
+  CHECK_THROWS_WITH(launch(write_rank, std::int64_t{1} << 32, 32, 0, nullptr, nullptr, 0),
+                    Catch::Matchers::ContainsSubstring("a grid of 4294967296 blocks at"));
 }
 
 TEST_CASE("sums over a block by shuffles and shared memory") {

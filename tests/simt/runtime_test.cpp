@@ -4,9 +4,13 @@
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <numeric>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "kernel/kernel.h"
@@ -112,11 +116,10 @@ TEST_CASE("nothing is done before the host waits") {
 
 TEST_CASE("work is done though the host waits elsewhere") {
   Scene scene;
-  bool called = false;
-  const auto call = [](void* flag) { *static_cast<volatile bool*>(flag) = true; };
+  std::atomic<bool> called{false};
+  const auto call = [](void* flag) { *static_cast<std::atomic<bool>*>(flag) = true; };
   REQUIRE(cudaLaunchHostFunc(scene.first, call, &called) == cudaSuccess);
-  while (!*static_cast<volatile bool*>(&called)) {
-  }
+  while (!called) std::this_thread::yield();
   CHECK(cudaStreamSynchronize(scene.first) == cudaSuccess);
 }
 
