@@ -32,8 +32,9 @@ struct KeyTiling {
   static constexpr int keys = 128;
   static constexpr int threads = keys / (16 * blocks) * 32;
   static constexpr int queries = 32;
+  static constexpr int queries_at_once = kDim == 64 ? 16 : 32;  ///< whose weights and their gradients fit the registers
   static constexpr std::size_t shared_bytes =
-      (2 * keys + 4 * queries) * kDim * sizeof(bf16) + 4 * queries * sizeof(float);
+      (2 * keys + 4 * queries) * kDim * sizeof(bf16) + 2 * queries * sizeof(float2);
 };
 
 template <int kDim>
@@ -42,38 +43,48 @@ struct QueryTiling {
   static constexpr int queries = 128;
   static constexpr int threads = queries / (16 * blocks) * 32;
   static constexpr int keys = 32;
-  static constexpr std::size_t shared_bytes = (2 * queries + 4 * keys) * kDim * sizeof(bf16);
+  static constexpr int keys_at_once = kDim == 64 ? 32 : 16;  ///< whose weights and their gradients fit the registers
+  static constexpr std::size_t shared_bytes = (2 * queries + 4 * keys) * kDim * sizeof(bf16) + queries * sizeof(float2);
 };
+
+/// Shift and delta of a query row.
+__device__ float2 row_statistics(const BackwardArguments& arguments, int row, int head) {
+  return make_float2(exponent_shift(arguments.lse.row(row)[head]), arguments.delta.row(row)[head]);
+}
 
 // --- gradients of keys and values ---
 
-/// The tiles of queries that see a tile of keys, for all query heads of the group, one after the other.
+/// Goes through the tiles of queries that see a tile of keys: from `first_row` on, for one query head of the group
+/// after the other.
 template <int kDim>
 struct QueryTiles {
   using Tiling = KeyTiling<kDim>;
   const BackwardArguments& arguments;
   const Segment& segment;
-  int first_head, first_tile, tiles_per_head;
+  int first_row, row, head, end_head;
 
-  __device__ int head(int step) const { return first_head + step / tiles_per_head; }
-  __device__ int row(int step) const { return (first_tile + step % tiles_per_head) * Tiling::queries; }
+  __device__ bool ended() const { return head == end_head; }
+  __device__ void advance() {
+    row += Tiling::queries;
+    if (row < segment.q_len) return;
+    row = first_row;
+    ++head;
+  }
 
-  /// Starts copying the tile of a step.
-  __device__ void load(int step, bf16* q_tile, bf16* dout_tile) const {
-    const int column = head(step) * kDim;
-    const int first = segment.q_begin + row(step);
-    const int valid = segment.q_len - row(step);
-    load_tile<Tiling::queries, kDim, Tiling::threads>(q_tile, arguments.q, first, valid, column);
-    load_tile<Tiling::queries, kDim, Tiling::threads>(dout_tile, arguments.dout, first, valid, column);
+  /// Starts copying the tile.
+  __device__ void load(bf16* q_tile, bf16* dout_tile) const {
+    const int first = segment.q_begin + row;
+    const int valid = segment.q_len - row;
+    load_tile<Tiling::queries, kDim, Tiling::threads>(q_tile, arguments.q, first, valid, head * kDim);
+    load_tile<Tiling::queries, kDim, Tiling::threads>(dout_tile, arguments.dout, first, valid, head * kDim);
     cp_async_commit();
   }
 
   /// This thread's query's shift and delta. Rows behind the segment get weights of 0.
-  __device__ float2 statistics(int step) const {
-    const int query = row(step) + static_cast<int>(threadIdx.x);
+  __device__ float2 statistics() const {
+    const int query = row + static_cast<int>(threadIdx.x);
     if (threadIdx.x >= Tiling::queries || query >= segment.q_len) return make_float2(INFINITY, 0);
-    const int place = segment.q_begin + query;
-    return make_float2(exponent_shift(arguments.lse.row(place)[head(step)]), arguments.delta.row(place)[head(step)]);
+    return row_statistics(arguments, segment.q_begin + query, head);
   }
 };
 
@@ -83,6 +94,23 @@ struct KeyGradients {
   Accumulator<KeyTiling<kDim>::blocks, kDim> dv = {};
 };
 
+/// Scores of keys that a query does not see become -infinity. Rows are keys from `key` on, columns queries from `query`
+/// on.
+template <int kBlocks, int kQueries>
+__device__ void mask_columns(Accumulator<kBlocks, kQueries>& scores, const Segment& segment, int key, int query) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int n = 0; n < kQueries / 8; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int visible = segment.visible_keys(query + n * 8 + lane % 4 * 2 + e % 2);
+#pragma unroll
+      for (int block = 0; block < kBlocks; ++block)
+        if (key + block * 16 + e / 2 * 8 + lane / 4 >= visible) scores[block][n][e] = -INFINITY;
+    }
+  }
+}
+
 /// Adds what a tile of queries gives to the warp's keys.
 template <int kDim>
 __device__ void add_queries(const Segment& segment, int warp_key, int warp_row, int query, const bf16* k_tile,
@@ -90,45 +118,39 @@ __device__ void add_queries(const Segment& segment, int warp_key, int warp_row, 
                             float exponent_scale, KeyGradients<kDim>& sums) {
   using Tiling = KeyTiling<kDim>;
   constexpr int blocks = Tiling::blocks;
-  constexpr int queries = Tiling::queries;
+  constexpr int queries = Tiling::queries_at_once;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  Accumulator<blocks, queries> weights = {};
-  multiply_rows<blocks, queries, kDim>(weights, k_tile, warp_row, q_tile);
-  const bool masked = warp_key + blocks * 16 > segment.visible_keys(query);
+#pragma unroll 1
+  for (int part = 0; part < Tiling::queries; part += queries) {
+    const float2* statistics_of_part = statistics + part + lane % 4 * 2;
+    Accumulator<blocks, queries> weights = {};
+    multiply_rows<blocks, queries, kDim>(weights, k_tile, warp_row, q_tile + part * kDim);
+    if (warp_key + blocks * 16 > segment.visible_keys(query + part))
+      mask_columns<blocks, queries>(weights, segment, warp_key, query + part);
 #pragma unroll
-  for (int n = 0; n < queries / 8; ++n) {
+    for (int n = 0; n < queries / 8; ++n) {
 #pragma unroll
-    for (int pair = 0; pair < 2; ++pair) {
-      const int column = n * 8 + lane % 4 * 2 + pair;
-      const float shift = statistics[column].x;
-      const int visible = masked ? segment.visible_keys(query + column) : 0;
+      for (int e = 0; e < 4; ++e) {
+        const float shift = statistics_of_part[n * 8 + e % 2].x;
 #pragma unroll
-      for (int block = 0; block < blocks; ++block) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          float& weight = weights[block][n][2 * half + pair];
-          const bool hidden = masked && warp_key + block * 16 + half * 8 + lane / 4 >= visible;
-          weight = hidden ? 0 : fast_exp2(fmaf(weight, exponent_scale, -shift));
-        }
+        for (int block = 0; block < blocks; ++block)
+          weights[block][n][e] = fast_exp2(fmaf(weights[block][n][e], exponent_scale, -shift));
       }
     }
-  }
-  multiply_weights<blocks, queries, kDim>(sums.dv, weights, dout_tile);
-  Accumulator<blocks, queries> dweights = {};
-  multiply_rows<blocks, queries, kDim>(dweights, v_tile, warp_row, dout_tile);
+    multiply_weights<blocks, queries, kDim>(sums.dv, weights, dout_tile + part * kDim);
+    Accumulator<blocks, queries> dweights = {};
+    multiply_rows<blocks, queries, kDim>(dweights, v_tile, warp_row, dout_tile + part * kDim);
 #pragma unroll
-  for (int n = 0; n < queries / 8; ++n) {
+    for (int n = 0; n < queries / 8; ++n) {
 #pragma unroll
-    for (int pair = 0; pair < 2; ++pair) {
-      const float delta = statistics[n * 8 + lane % 4 * 2 + pair].y;
+      for (int e = 0; e < 4; ++e) {
+        const float delta = statistics_of_part[n * 8 + e % 2].y;
 #pragma unroll
-      for (int block = 0; block < blocks; ++block) {
-#pragma unroll
-        for (int e = pair; e < 4; e += 2) weights[block][n][e] *= dweights[block][n][e] - delta;
+        for (int block = 0; block < blocks; ++block) weights[block][n][e] *= dweights[block][n][e] - delta;
       }
     }
+    multiply_weights<blocks, queries, kDim>(sums.dk, weights, q_tile + part * kDim);
   }
-  multiply_weights<blocks, queries, kDim>(sums.dk, weights, q_tile);
 }
 
 template <int kDim>
@@ -150,9 +172,8 @@ __global__ void __launch_bounds__(KeyTiling<kDim>::threads)
   const int first_query = max(0, tile_key - segment.keys_of_first_query + 1);  // the first to see the tile's first key
   if (first_query >= segment.q_len) return;
   const int group = arguments.heads / arguments.kv_heads;
-  const int first_tile = first_query / Tiling::queries;
-  const int tiles = (segment.q_len + Tiling::queries - 1) / Tiling::queries - first_tile;
-  const QueryTiles<kDim> steps{arguments, segment, kv_head * group, first_tile, tiles};
+  const int first_row = first_query / Tiling::queries * Tiling::queries;
+  QueryTiles<kDim> tiles{arguments, segment, first_row, first_row, kv_head * group, (kv_head + 1) * group};
 
   const int warp_row = static_cast<int>(threadIdx.x) / 32 * 16 * Tiling::blocks;
   const int warp_key = tile_key + warp_row;
@@ -161,28 +182,29 @@ __global__ void __launch_bounds__(KeyTiling<kDim>::threads)
   const int valid = segment.k_len - tile_key;
   load_tile<Tiling::keys, kDim, Tiling::threads>(k_tile, arguments.k, first, valid, kv_column);
   load_tile<Tiling::keys, kDim, Tiling::threads>(v_tile, arguments.v, first, valid, kv_column);
-  steps.load(0, q_tiles, dout_tiles);
-  if (threadIdx.x < Tiling::queries) statistics[threadIdx.x] = steps.statistics(0);
+  tiles.load(q_tiles, dout_tiles);
+  if (threadIdx.x < Tiling::queries) statistics[threadIdx.x] = tiles.statistics();
 
   KeyGradients<kDim> sums;
+  int now = 0;
 #pragma unroll 1
-  for (int step = 0; step < group * tiles; ++step) {
-    const int now = step % 2;
+  while (!tiles.ended()) {
+    const int query = tiles.row;
     const int next = 1 - now;
-    const bool more = step + 1 < group * tiles;
+    tiles.advance();
     cp_async_wait<0>();
-    __syncthreads();  // this step's tiles are there, nobody uses those of the step before any more
+    __syncthreads();  // this tile is there, nobody uses the one before any more
     float2 next_statistics = {};
-    if (more) {
-      steps.load(step + 1, q_tiles + next * tile_elements, dout_tiles + next * tile_elements);
-      next_statistics = steps.statistics(step + 1);
+    if (!tiles.ended()) {
+      tiles.load(q_tiles + next * tile_elements, dout_tiles + next * tile_elements);
+      next_statistics = tiles.statistics();
     }
-    const int query = steps.row(step);
     if (warp_key < segment.keys_of_rows(query, Tiling::queries))
       add_queries<kDim>(segment, warp_key, warp_row, query, k_tile, v_tile, q_tiles + now * tile_elements,
                         dout_tiles + now * tile_elements, statistics + now * Tiling::queries, arguments.exponent_scale,
                         sums);
-    if (more && threadIdx.x < Tiling::queries) statistics[next * Tiling::queries + threadIdx.x] = next_statistics;
+    if (threadIdx.x < Tiling::queries) statistics[next * Tiling::queries + threadIdx.x] = next_statistics;
+    now = next;
   }
   add_result<Tiling::blocks, kDim>(arguments.dk, first, warp_row, valid, kv_column, arguments.scale, sums.dk);
   add_result<Tiling::blocks, kDim>(arguments.dv, first, warp_row, valid, kv_column, 1, sums.dv);
@@ -190,57 +212,37 @@ __global__ void __launch_bounds__(KeyTiling<kDim>::threads)
 
 // --- gradients of queries ---
 
-/// Shift and delta of the thread's rows; rows behind the segment get weights of 0.
-template <int kBlocks>
-struct RowStatistics {
-  float shift[kBlocks][2];
-  float delta[kBlocks][2];
-
-  __device__ RowStatistics(const BackwardArguments& arguments, const Segment& segment, int head, int first_row) {
-#pragma unroll
-    for (int block = 0; block < kBlocks; ++block) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int row = first_row + block * 16 + half * 8 + static_cast<int>(threadIdx.x) % 32 / 4;
-        const int place = segment.q_begin + row;
-        const bool inside = row < segment.q_len;
-        shift[block][half] = inside ? exponent_shift(arguments.lse.row(place)[head]) : INFINITY;
-        delta[block][half] = inside ? arguments.delta.row(place)[head] : 0;
-      }
-    }
-  }
-};
-
 /// Adds what a tile of keys gives to the warp's queries.
 template <int kDim>
 __device__ void add_keys(const Segment& segment, int warp_query, int warp_row, int key, const bf16* q_tile,
-                         const bf16* dout_tile, const bf16* k_tile, const bf16* v_tile,
-                         const RowStatistics<QueryTiling<kDim>::blocks>& rows, float exponent_scale,
-                         Accumulator<QueryTiling<kDim>::blocks, kDim>& sums) {
+                         const bf16* dout_tile, const bf16* k_tile, const bf16* v_tile, const float2* statistics,
+                         float exponent_scale, Accumulator<QueryTiling<kDim>::blocks, kDim>& sums) {
   using Tiling = QueryTiling<kDim>;
   constexpr int blocks = Tiling::blocks;
-  constexpr int keys = Tiling::keys;
+  constexpr int keys = Tiling::keys_at_once;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  Accumulator<blocks, keys> weights = {};
-  Accumulator<blocks, keys> dweights = {};
-  multiply_rows<blocks, keys, kDim>(weights, q_tile, warp_row, k_tile);
-  multiply_rows<blocks, keys, kDim>(dweights, dout_tile, warp_row, v_tile);
-  const bool masked = key + keys > segment.visible_keys(warp_query);
+#pragma unroll 1
+  for (int part = 0; part < Tiling::keys; part += keys) {
+    Accumulator<blocks, keys> weights = {};
+    Accumulator<blocks, keys> dweights = {};
+    multiply_rows<blocks, keys, kDim>(weights, q_tile, warp_row, k_tile + part * kDim);
+    multiply_rows<blocks, keys, kDim>(dweights, dout_tile, warp_row, v_tile + part * kDim);
+    if (key + part + keys > segment.visible_keys(warp_query))
+      mask_scores<blocks, keys>(weights, segment, warp_query, key + part);
 #pragma unroll
-  for (int block = 0; block < blocks; ++block) {
+    for (int block = 0; block < blocks; ++block) {
 #pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int half = e / 2;
-      const int visible = masked ? segment.visible_keys(warp_query + block * 16 + half * 8 + lane / 4) : 0;
+      for (int e = 0; e < 4; ++e) {
+        const auto [shift, delta] = statistics[warp_row + block * 16 + e / 2 * 8 + lane / 4];
 #pragma unroll
-      for (int n = 0; n < keys / 8; ++n) {
-        const bool hidden = masked && key + n * 8 + lane % 4 * 2 + e % 2 >= visible;
-        const float weight = fast_exp2(fmaf(weights[block][n][e], exponent_scale, -rows.shift[block][half]));
-        weights[block][n][e] = hidden ? 0 : weight * (dweights[block][n][e] - rows.delta[block][half]);
+        for (int n = 0; n < keys / 8; ++n) {
+          float& weight = weights[block][n][e];
+          weight = fast_exp2(fmaf(weight, exponent_scale, -shift)) * (dweights[block][n][e] - delta);
+        }
       }
     }
+    multiply_weights<blocks, keys, kDim>(sums, weights, k_tile + part * kDim);
   }
-  multiply_weights<blocks, keys, kDim>(sums, weights, k_tile);
 }
 
 template <int kDim>
@@ -253,6 +255,8 @@ __global__ void __launch_bounds__(QueryTiling<kDim>::threads)
   bf16* dout_tile = q_tile + Tiling::queries * kDim;
   bf16* k_tiles = dout_tile + Tiling::queries * kDim;  // two of each, one is filled while the other is used
   bf16* v_tiles = k_tiles + 2 * tile_elements;
+  float2* statistics = reinterpret_cast<float2*>(v_tiles + 2 * tile_elements);
+  static_assert(Tiling::threads == Tiling::queries);
 
   const int head = static_cast<int>(blockIdx.x) % arguments.heads;
   const int tile = static_cast<int>(blockIdx.x) / arguments.heads;
@@ -282,7 +286,10 @@ __global__ void __launch_bounds__(QueryTiling<kDim>::threads)
   load_tile<Tiling::queries, kDim, Tiling::threads>(q_tile, arguments.q, first, valid, column);
   load_tile<Tiling::queries, kDim, Tiling::threads>(dout_tile, arguments.dout, first, valid, column);
   load_keys(0, 0);
-  const RowStatistics<Tiling::blocks> rows(arguments, segment, head, warp_query);
+  // As many threads as queries. Rows behind the segment get weights of 0.
+  const bool inside = static_cast<int>(threadIdx.x) < valid;
+  statistics[threadIdx.x] =
+      inside ? row_statistics(arguments, first + static_cast<int>(threadIdx.x), head) : make_float2(INFINITY, 0);
 
   Accumulator<Tiling::blocks, kDim> sums = {};
 #pragma unroll 1
@@ -293,7 +300,7 @@ __global__ void __launch_bounds__(QueryTiling<kDim>::threads)
     if (key + Tiling::keys < tile_keys) load_keys(key + Tiling::keys, 1 - now);
     if (key < warp_keys)
       add_keys<kDim>(segment, warp_query, warp_row, key, q_tile, dout_tile, k_tiles + now * tile_elements,
-                     v_tiles + now * tile_elements, rows, arguments.exponent_scale, sums);
+                     v_tiles + now * tile_elements, statistics, arguments.exponent_scale, sums);
   }
   add_result<Tiling::blocks, kDim>(arguments.dq, first, warp_row, valid, column, arguments.scale, sums);
 }

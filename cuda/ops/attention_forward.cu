@@ -44,23 +44,6 @@ __device__ void store_pair(bf16* target, float first, float second) {
   *reinterpret_cast<__nv_bfloat162*>(target) = __floats2bfloat162_rn(first, second);
 }
 
-/// Scores of keys that a row does not see become -infinity.
-template <int kKeys>
-__device__ void mask_scores(Accumulator<blocks_of_rows, kKeys>& scores, const Segment& segment, int first_row,
-                            int first_key) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-#pragma unroll
-  for (int block = 0; block < blocks_of_rows; ++block) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int visible = segment.visible_keys(first_row + block * 16 + e / 2 * 8 + lane / 4);
-#pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n)
-        if (first_key + n * 8 + lane % 4 * 2 + e % 2 >= visible) scores[block][n][e] = -INFINITY;
-    }
-  }
-}
-
 /// Scores become weights relative to the new largest score; sums and `result` are brought to it.
 template <int kDim, int kKeys>
 __device__ void online_softmax(Accumulator<blocks_of_rows, kKeys>& scores, RowState& state,
@@ -171,7 +154,7 @@ __global__ void __launch_bounds__(threads) forward_kernel(const __grid_constant_
     if (key >= keys_of_warp) continue;
     Accumulator<blocks_of_rows, tile_keys> scores = {};
     multiply_rows<blocks_of_rows, tile_keys, kDim>(scores, q_tile, warp_row - tile_row, k_tiles + now * tile_elements);
-    if (key + tile_keys > keys_of_all_rows) mask_scores<tile_keys>(scores, segment, warp_row, key);
+    if (key + tile_keys > keys_of_all_rows) mask_scores<blocks_of_rows, tile_keys>(scores, segment, warp_row, key);
     online_softmax<kDim, tile_keys>(scores, state, result, arguments.exponent_scale);
     multiply_weights<blocks_of_rows, tile_keys, kDim>(result, scores, v_tiles + now * tile_elements);
   }

@@ -125,6 +125,23 @@ __device__ inline void multiply_weights(Accumulator<kBlocks, kDim>& result, cons
   }
 }
 
+/// Scores of keys that a row does not see become -infinity. Rows are queries from `query` on, columns keys from `key`
+/// on.
+template <int kBlocks, int kKeys>
+__device__ inline void mask_scores(Accumulator<kBlocks, kKeys>& scores, const Segment& segment, int query, int key) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int block = 0; block < kBlocks; ++block) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int visible = segment.visible_keys(query + block * 16 + e / 2 * 8 + lane / 4);
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n)
+        if (key + n * 8 + lane % 4 * 2 + e % 2 >= visible) scores[block][n][e] = -INFINITY;
+    }
+  }
+}
+
 /// Over the four threads that share a row of a result.
 __device__ inline float row_sum(float x) {
   x += __shfl_xor_sync(0xFFFFFFFFU, x, 1);

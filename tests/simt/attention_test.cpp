@@ -9,7 +9,7 @@
 #include "cpu/cpu_ops.h"
 #include "host_device.h"
 #include "ops/native_attention.h"
-#include "simt/simt.h"
+#include "simt/seeds.h"
 #include "skrull/device/ops_check.h"
 #include "support/catch.h"
 
@@ -111,18 +111,20 @@ TEST_CASE("attention kernels pass the check of operations") {
   options.operations = {GENERATE("attention_forward", "attention_backward", "attention_merge", "attention_delta")};
   options.dtypes = {GENERATE(DType::float32, DType::bfloat16)};
   options.small_shapes_only = true;
-  const std::vector<OpCheck> checks = check_ops(device, options);
-  CHECK(checks.size() > 4);
-  for (const OpCheck& check : checks) {
-    INFO(to_string(check));
-    CHECK(check.passed());
-  }
+  const auto check_all = [&] {
+    const std::vector<OpCheck> checks = check_ops(device, options);
+    CHECK(checks.size() > 4);
+    for (const OpCheck& check : checks) {
+      INFO(to_string(check));
+      CHECK(check.passed());
+    }
+  };
+  test::under_each_seed(check_all, 5);
 }
 
-TEST_CASE("lengths around the tiles, grouped heads, all orders of threads") {
+TEST_CASE("lengths around the tiles under several orders of threads") {
   const DType dtype = GENERATE(DType::float32, DType::bfloat16);
   const std::int64_t head_dim = GENERATE(64, 128);
-  simt::options().seed = static_cast<std::uint64_t>(GENERATE(0, 1, 2, 3, 4, 5));
   const AttentionShape shape = shape_of(2, 1, head_dim);
   std::vector<AttentionSegment> segments;
   std::int64_t begin = 0;
@@ -131,8 +133,7 @@ TEST_CASE("lengths around the tiles, grouped heads, all orders of threads") {
     begin += length;
   }
   const Inputs x(shape, begin, begin, dtype);
-  check_against_definition(shape, {segments}, segments, x);
-  simt::options().seed = 0;
+  test::under_each_seed([&] { check_against_definition(shape, {segments}, segments, x); }, 5);
 }
 
 TEST_CASE("seven query heads share a key-value head") {
@@ -166,9 +167,7 @@ TEST_CASE("a repeated run gives the same bits under every order of threads") {
   const std::vector<AttentionSegment> segments{{0, 100, 0, 100, true}};
   const Inputs x(shape, 100, 100, dtype);
   const Result first = attention_of(shape, {segments}, x);
-  simt::options().seed = 7;
-  CHECK(attention_of(shape, {segments}, x) == first);
-  simt::options().seed = 0;
+  test::under_each_seed([&] { CHECK(attention_of(shape, {segments}, x) == first); }, 5);
 }
 
 TEST_CASE("a scale of 0 weighs all visible keys alike") {
