@@ -17,7 +17,8 @@ namespace skrull::simt {
 namespace {
 
 constexpr std::size_t alignment = 512;
-constexpr std::size_t page = 4096;
+// Opening and closing goes page by page: with large ones it takes microseconds, with small ones a step's time.
+constexpr std::size_t page = 2 << 20;
 // Under the address sanitizer, what lies behind an allocation must not be touched.
 constexpr std::size_t red_zone = address_sanitizer ? alignment : 0;
 
@@ -68,9 +69,12 @@ DeviceMemory& DeviceMemory::instance() {
 }
 
 DeviceMemory::DeviceMemory() : capacity_(capacity_of_device()) {
-  void* range = mmap(nullptr, capacity_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  const std::size_t bytes = round_up(capacity_, page) + page;
+  void* range = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (range == MAP_FAILED) throw std::bad_alloc();
-  begin_ = static_cast<std::byte*>(range);
+  const auto address = reinterpret_cast<std::uintptr_t>(range);
+  begin_ = static_cast<std::byte*>(range) + (round_up(address, page) - address);
+  madvise(begin_, round_up(capacity_, page), MADV_HUGEPAGE);  // or small ones
   free_[begin_] = capacity_;
   watch_segmentation_faults();
 }
