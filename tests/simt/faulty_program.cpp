@@ -1,11 +1,13 @@
-// Runs one kernel with a mistake that only a sanitizer finds: simt_faulty_program MISTAKE SEED. Ends with 0 and "done"
-// unless a sanitizer ends it.
+// Makes one mistake that should end the process: simt_faulty_program MISTAKE SEED. Ends with 0 and "done" if nothing
+// ends it. Mistakes in kernels take a sanitizer.
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "kernel/kernel.h"
@@ -60,6 +62,33 @@ __global__ void __launch_bounds__(threads) read_global(float* out, const float* 
   if (threadIdx.x == 7) *out = in[index];
 }
 
+/// Device memory that holds a number.
+float* number_on_device() {
+  void* memory = nullptr;
+  const float number = 1;
+  if (cudaMalloc(&memory, sizeof(number)) != cudaSuccess) std::abort();
+  if (cudaMemcpy(memory, &number, sizeof(number), cudaMemcpyHostToDevice) != cudaSuccess) std::abort();
+  return static_cast<float*>(memory);
+}
+void touch(void* memory) {
+  *static_cast<volatile float*>(memory) = 2;
+}
+/// In the stream's order, yet not on the device.
+void touch_in_host_task() {
+  cudaStream_t stream = nullptr;
+  if (cudaStreamCreate(&stream) != cudaSuccess) std::abort();
+  if (cudaLaunchHostFunc(stream, touch, number_on_device()) != cudaSuccess) std::abort();
+  if (cudaStreamSynchronize(stream) != cudaSuccess) std::abort();
+}
+/// The device goes to rest some time after its last work.
+void touch_at_rest() {
+  float* const memory = number_on_device();
+  for (int i = 0; i < 1000; ++i) {
+    touch(memory);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 void run(const std::string& mistake) {
   std::vector<float> in(4 * threads, 1);
   std::vector<float> out(threads);
@@ -84,6 +113,8 @@ void run(const std::string& mistake) {
       {"beyond dynamic memory", [&] { launch(write_dynamic, 1, threads, bytes, nullptr, threads); }},
       {"beyond global memory",
        [&] { launch(read_global, 1, threads, 0, nullptr, out.data(), in.data(), 4 * threads); }},
+      {"host code touches device memory", touch_at_rest},
+      {"host task touches device memory", touch_in_host_task},
   };
   kernels.at(mistake)();
 }

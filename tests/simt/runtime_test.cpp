@@ -123,17 +123,29 @@ TEST_CASE("work is done though the host waits elsewhere") {
   CHECK(cudaStreamSynchronize(scene.first) == cudaSuccess);
 }
 
-TEST_CASE("pinned memory is read late, pageable memory during the call") {
+TEST_CASE("pageable memory is read and written during the call") {
   Scene scene;
   std::vector<float> pageable(count, 5);
   REQUIRE(cudaMemcpyAsync(scene.device, pageable.data(), bytes, cudaMemcpyHostToDevice, scene.first) == cudaSuccess);
   pageable.assign(count, -1);
   REQUIRE(cudaMemcpyAsync(pageable.data(), scene.device, bytes, cudaMemcpyDeviceToHost, scene.first) == cudaSuccess);
   CHECK(pageable == std::vector<float>(count, 5));
-  // The host writes on while the copy waits behind a task that this thread must let go.
+}
+
+TEST_CASE("pinned memory is read when the stream comes to the copy") {
+  Scene scene;
+  std::atomic<bool> let_go{false};
+  const auto wait_for_host = [](void* flag) {
+    while (!*static_cast<std::atomic<bool>*>(flag)) std::this_thread::yield();
+  };
+  REQUIRE(cudaLaunchHostFunc(scene.first, wait_for_host, &let_go) == cudaSuccess);
   REQUIRE(cudaMemcpyAsync(scene.device, scene.pinned, bytes, cudaMemcpyHostToDevice, scene.first) == cudaSuccess);
   scene.pinned[3] = 77;
-  REQUIRE(cudaStreamSynchronize(scene.first) == cudaSuccess);
+  let_go = true;
+  std::vector<float> values(count);
+  REQUIRE(cudaMemcpyAsync(values.data(), scene.device, bytes, cudaMemcpyDeviceToHost, scene.first) == cudaSuccess);
+  CHECK(values[2] == 2);
+  CHECK(values[3] == 77);
 }
 
 TEST_CASE("memory starts as NaN") {

@@ -75,7 +75,7 @@ void check_training(const char* dtype, double tolerance, int context_parallel, s
 
 }  // namespace
 
-TEST_CASE("the GPU's code trains as the CPU device does: float32, rings and whole sequences") {
+TEST_CASE("the GPU's code trains as the CPU device does: float32, rings and whole sequences", "[float32]") {
   check_training("float32", 1e-4, 2, 10);
 }
 
