@@ -60,7 +60,9 @@ void launch_bias(cudaStream_t stream, const ConstTensorView& dy, std::int64_t bl
 }
 
 /// Squares of pieces of n elements, numbered row by row, in fp64; block b takes every gridDim-th piece of each thread.
-template <class T, int n>
+/// Pieces that are not aligned are read by elements and added in the same order: the sum of what a rank owns must not
+/// depend on where it lies.
+template <class T, int n, bool aligned>
 __global__ void __launch_bounds__(threads) squares_kernel(const Rows<const T> x, const std::int64_t pieces_in_row,
                                                           const std::int64_t pieces, double* partial) {
   double sum = 0;
@@ -68,8 +70,14 @@ __global__ void __launch_bounds__(threads) squares_kernel(const Rows<const T> x,
 #pragma unroll 4
   for (std::int64_t piece = std::int64_t{blockIdx.x} * threads + threadIdx.x; piece < pieces; piece += step) {
     const std::int64_t row = pieces == pieces_in_row ? 0 : piece / pieces_in_row;
+    const T* const place = x.at(row, (piece - row * pieces_in_row) * n);
     float values[n];
-    load(x.at(row, (piece - row * pieces_in_row) * n), values);
+    if constexpr (aligned) {
+      load(place, values);
+    } else {
+#pragma unroll
+      for (int i = 0; i < n; ++i) values[i] = to_float(place[i]);
+    }
 #pragma unroll
     for (int i = 0; i < n; ++i) sum += static_cast<double>(values[i]) * static_cast<double>(values[i]);
   }
@@ -87,8 +95,8 @@ __global__ void __launch_bounds__(threads) add_squares_kernel(const double* part
 
 template <class T, int n>
 void launch_squares(cudaStream_t stream, const ConstTensorView& x, MatrixSize size, unsigned blocks, double* partial) {
-  launch(squares_kernel<T, n>, blocks, dim3(threads), 0, stream, rows_of<T>(x), size.cols / n,
-         size.rows * (size.cols / n), partial);
+  const auto kernel = rows_in_pieces_of(n, x) ? squares_kernel<T, n, true> : squares_kernel<T, n, false>;
+  launch(kernel, blocks, dim3(threads), 0, stream, rows_of<T>(x), size.cols / n, size.rows * (size.cols / n), partial);
 }
 
 }  // namespace
@@ -129,7 +137,7 @@ void CudaOps::sum_of_squares(Stream& stream, ConstTensorView x, TensorView resul
   with_element(x.dtype(), [&]<class T>(std::type_identity<T>) {
     constexpr int width = elements_of_16_bytes<T>;
     const std::int64_t ragged = size.cols % width;
-    if (!rows_in_pieces_of(width, x) || (ragged != 0 && size.rows > 1)) {
+    if (ragged != 0 && size.rows > 1) {
       launch_squares<T, 1>(queue, x, size, static_cast<unsigned>(blocks), partial);
       return;
     }
