@@ -241,6 +241,9 @@ void TrainingRun::report_start() {
             grid.context_parallel, rank_.cpu_share());
   log::info("device: {}, {:.0f} GFLOP/s measured in {}", rank_.device().description(),
             peak_flops_ / grid.world_size() / 1e9, name_of(config_.compute_dtype));
+  if (config_.device == DeviceChoice::automatic && built_with_cuda() && !cuda_available()) {
+    log::info("the CPU computes: {}", cuda_problem());
+  }
   report_model(model_state_->config(), config_);
   const std::int64_t positions = model_state_->config().max_position_embeddings;
   report_rows("data", *data_.train.store, config_);
