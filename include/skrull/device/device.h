@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "skrull/core/tensor.h"
 #include "skrull/device/stream.h"
@@ -85,11 +86,15 @@ class Device {
   Buffer allocate_on_host(DType dtype, std::int64_t rows, std::int64_t cols, std::string category);
   const MemoryLedger& host_memory() const { return host_memory_; }
 
-  /// Host memory -> device. `host` (any host memory) holds target.elements() elements, contiguous. On the compute stream
-  /// it is read before this returns; on others when the stream gets there, and may be reused when it has passed.
+  /// Host memory -> device. `host` (any host memory) holds target.elements() elements, contiguous. On the compute
+  /// stream it is read before this returns; on others when the stream gets there, and may be reused when it has passed.
   virtual void copy_to_device(Stream& stream, TensorView target, const void* host) = 0;
   /// Device -> host memory. The values are there once `stream` was synchronised.
   virtual void copy_to_host(Stream& stream, void* host, ConstTensorView source) = 0;
+
+  /// Runs the special instructions that its operations rely on and compares with their definitions: a line for each
+  /// that differs.
+  virtual std::vector<std::string> check_instructions() { return {}; }
 
   /// Measured dense matrix-product rate in FLOP/s for `dtype` (the "peak" of the MFU); measured once, then remembered.
   virtual double peak_flops(DType dtype) = 0;
