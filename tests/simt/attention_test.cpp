@@ -119,7 +119,7 @@ TEST_CASE("attention kernels pass the check of operations") {
       CHECK(check.passed());
     }
   };
-  test::under_each_seed(check_all, 5);
+  test::under_each_seed(check_all, test::few_orders);
 }
 
 TEST_CASE("lengths around the tiles under several orders of threads") {
@@ -133,7 +133,7 @@ TEST_CASE("lengths around the tiles under several orders of threads") {
     begin += length;
   }
   const Inputs x(shape, begin, begin, dtype);
-  test::under_each_seed([&] { check_against_definition(shape, {segments}, segments, x); }, 5);
+  test::under_each_seed([&] { check_against_definition(shape, {segments}, segments, x); }, test::few_orders);
 }
 
 TEST_CASE("seven query heads share a key-value head") {
@@ -167,7 +167,7 @@ TEST_CASE("a repeated run gives the same bits under every order of threads") {
   const std::vector<AttentionSegment> segments{{0, 100, 0, 100, true}};
   const Inputs x(shape, 100, 100, dtype);
   const Result first = attention_of(shape, {segments}, x);
-  test::under_each_seed([&] { CHECK(attention_of(shape, {segments}, x) == first); }, 5);
+  test::under_each_seed([&] { CHECK(attention_of(shape, {segments}, x) == first); }, test::few_orders);
 }
 
 TEST_CASE("a scale of 0 weighs all visible keys alike") {

@@ -2,10 +2,14 @@
 
 #include <cstdint>
 
+#include "simt/sanitizers.h"
 #include "simt/simt.h"
 #include "support/catch.h"
 
 namespace skrull::test {
+
+/// For tests of many shapes. Sanitizers take long, and find what they find under most orders.
+inline constexpr std::uint64_t few_orders = simt::address_sanitizer || simt::thread_sanitizer ? 2 : 5;
 
 /// Runs a test's body under so many orders of threads, blocks and streams.
 template <class Body>
