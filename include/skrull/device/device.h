@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "skrull/config/choices.h"
 #include "skrull/core/tensor.h"
 #include "skrull/device/stream.h"
 #include "skrull/device/timeline.h"
@@ -85,8 +86,8 @@ class Device {
   Buffer allocate_on_host(DType dtype, std::int64_t rows, std::int64_t cols, std::string category);
   const MemoryLedger& host_memory() const { return host_memory_; }
 
-  /// Host memory -> device. `host` (any host memory) holds target.elements() elements, contiguous. On the compute stream
-  /// it is read before this returns; on others when the stream gets there, and may be reused when it has passed.
+  /// Host memory -> device. `host` (any host memory) holds target.elements() elements, contiguous. On the compute
+  /// stream it is read before this returns; on others when the stream gets there, and may be reused when it has passed.
   virtual void copy_to_device(Stream& stream, TensorView target, const void* host) = 0;
   /// Device -> host memory. The values are there once `stream` was synchronised.
   virtual void copy_to_host(Stream& stream, void* host, ConstTensorView source) = 0;
@@ -123,7 +124,9 @@ std::unique_ptr<Device> make_cpu_device(int threads = 0, TimeSource time = TimeS
 std::unique_ptr<Device> make_background_cpu_device(int threads = 0);
 
 /// The CUDA device of this local rank; throws InvalidInput with the reason when this build or machine has none.
-std::unique_ptr<Device> make_cuda_device(int local_rank);
+/// Throws it too when `attention` asks for an engine that it does not have.
+std::unique_ptr<Device> make_cuda_device(int local_rank,
+                                         AttentionEngineChoice attention = AttentionEngineChoice::automatic);
 bool built_with_cuda();
 /// Why make_cuda_device() would find no usable GPU, for people; empty when it would. Starts nothing on a GPU.
 std::string cuda_problem();
