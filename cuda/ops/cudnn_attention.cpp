@@ -25,7 +25,7 @@ using attention::SequenceTables;
 
 constexpr std::size_t kept_plans = 256;
 
-void check_cudnn(const fe::error_t& error, std::string_view call) {
+void check_cudnn(fe::error_t error, std::string_view call) {
   if (error.is_bad()) throw_run_failure("cuDNN: {} failed: {}", call, error.get_message());
 }
 
@@ -107,7 +107,7 @@ class CudnnAttention final : public AttentionEngine {
 
   Plan make_plan(const CudnnForwardKey& key, std::int64_t table_bytes) {
     Plan plan{attention::cudnn_forward_graph(key)};
-    const fe::error_t error = plan.graph->build(handle_.get(), {fe::HeurMode_t::A});
+    fe::error_t error = plan.graph->build(handle_.get(), {fe::HeurMode_t::A});
     std::string problem = error.is_bad() ? error.get_message() : "";
     if (problem.empty()) {
       plan.workspace_bytes = plan.graph->get_workspace_size();

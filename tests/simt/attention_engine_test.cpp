@@ -3,21 +3,23 @@
 
 #include "ops/attention_engine.h"
 
-#include <algorithm>
+#include <array>
 #include <functional>
 #include <limits>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "device/cuda_device.h"
+#include "device/cuda_stream.h"
 #include "device/preferred_attention.h"
 #include "ops/attention_self_check.h"
 #include "ops/cudnn_attention.h"
 #include "ops/sequence_tables.h"
 #include "skrull/core/error.h"
 #include "skrull/core/rng.h"
+#include "skrull/device/device.h"
 #include "support/catch.h"
 
 using namespace skrull;
