@@ -60,11 +60,16 @@ struct CudnnBehaviour {
 };
 CudnnBehaviour cudnn;
 
+/// The GPU of all tests.
+Device& gpu() {
+  static const auto device = make_cuda_device(0);
+  return *device;
+}
+
 /// Queues `value` into one element of a matrix.
 template <class T>
 void overwrite(Stream& stream, const TensorView& matrix, std::int64_t row, std::int64_t column, T value) {
-  auto* element = static_cast<T*>(matrix.data()) + row * matrix.row_stride() + column;
-  as_cuda_stream(stream).enqueue([element, value] { *element = value; });
+  gpu().copy_to_device(stream, matrix.slice_rows(row, 1).slice_cols(column, 1), &value);
 }
 
 void wrong_result(Stream& stream, const AttentionForward& a) {
@@ -112,10 +117,9 @@ class Scratch final : public CudaScratch {
   std::int64_t capacity() const override { return 0; }
 };
 
-std::unique_ptr<AttentionEngine> preferred(AttentionEngineChoice choice, const CudaGpu& gpu) {
-  static const auto device = make_cuda_device(0);
+std::unique_ptr<AttentionEngine> preferred(AttentionEngineChoice choice, const CudaGpu& kind) {
   static Scratch scratch;
-  return preferred_attention(choice, gpu, *device, scratch);
+  return preferred_attention(choice, kind, gpu(), scratch);
 }
 
 std::vector<AttentionSegment> random_sequences(Rng& rng, std::int64_t count, std::uint64_t longest) {
@@ -186,17 +190,17 @@ TEST_CASE("a request says what a forward is made of") {
 }
 
 TEST_CASE("the preferred engine computes what it takes, the native one the rest") {
-  const auto device = make_cuda_device(0);
-  Stream& stream = device->compute_stream();
+  Device& device = gpu();
+  Stream& stream = device.compute_stream();
   auto faulty =
       std::make_unique<FaultyEngine>([](Stream& s, const AttentionForward& a) { overwrite(s, a.lse, 0, 0, 42.0F); });
   const FaultyEngine& watched = *faulty;
   AttentionEngines engines(std::move(faulty));
   const std::vector<AttentionSegment> segments = {{0, 16, 0, 16, true}};
   const auto first_lse = [&](DType dtype) {
-    const Buffer q = device->allocate(dtype, 16, 64, "test");
-    const Buffer out = device->allocate(dtype, 16, 64, "test");
-    const Buffer lse = device->allocate(DType::float32, 16, 1, "test");
+    const Buffer q = device.allocate(dtype, 16, 64, "test");
+    const Buffer out = device.allocate(dtype, 16, 64, "test");
+    const Buffer lse = device.allocate(DType::float32, 16, 1, "test");
     const TensorView rows = q.view(dtype, 16, 64);
     engines.run(stream, {.shape = {1, 1, 64, 0.125F},
                          .segments = segments,
@@ -206,7 +210,7 @@ TEST_CASE("the preferred engine computes what it takes, the native one the rest"
                          .out = out.view(dtype, 16, 64),
                          .lse = lse.view(DType::float32, 16, 1)});
     float value = -1;
-    device->copy_to_host(stream, &value, lse.view(DType::float32, 1, 1));
+    device.copy_to_host(stream, &value, lse.view(DType::float32, 1, 1));
     stream.synchronize();
     return value;
   };
@@ -215,8 +219,8 @@ TEST_CASE("the preferred engine computes what it takes, the native one the rest"
   CHECK(first_lse(DType::float32) == 0.0F);  // one key, score 0
   CHECK(watched.runs == 1);
 
-  const Buffer memory = device->allocate(DType::float32, 16, 64, "test");
-  const Buffer q = device->allocate(DType::bfloat16, 16, 64, "test");
+  const Buffer memory = device.allocate(DType::float32, 16, 64, "test");
+  const Buffer q = device.allocate(DType::bfloat16, 16, 64, "test");
   const TensorView gradient = memory.view(DType::float32, 16, 64);
   const TensorView rows = q.view(DType::bfloat16, 16, 64);
   const TensorView column = memory.view(DType::float32, 16, 1);
@@ -235,11 +239,11 @@ TEST_CASE("the preferred engine computes what it takes, the native one the rest"
 }
 
 TEST_CASE("the self-check passes an engine that agrees and names what differs") {
-  const auto device = make_cuda_device(0);
+  Device& device = gpu();
   const auto native = make_native_attention();
   const auto problem = [&](Fault fault) {
     FaultyEngine engine(std::move(fault));
-    std::string text = compare_attention(*device, engine, *native);
+    std::string text = compare_attention(device, engine, *native);
     CHECK(engine.runs > 0);
     return text;
   };
@@ -307,8 +311,8 @@ TEST_CASE("every sequence is in one group, of its length, in order of its rows")
 }
 
 TEST_CASE("tables hold where each sequence starts in each tensor, and no length beyond the last one") {
-  const auto device = make_cuda_device(0);
-  Stream& stream = device->compute_stream();
+  Device& device = gpu();
+  Stream& stream = device.compute_stream();
   for (const std::int64_t count : {1, 2, 3, 255, 256}) {
     Rng rng(static_cast<std::uint64_t>(count), "tables");
     auto segments = random_sequences(rng, count, 200);
@@ -317,13 +321,13 @@ TEST_CASE("tables hold where each sequence starts in each tensor, and no length 
     REQUIRE(groups.size() == 1);
     const SequenceGroup& group = groups.front();
     const std::int64_t bytes = SequenceTables::bytes(group);
-    const Buffer memory = device->allocate(bytes, "test");
+    const Buffer memory = device.allocate(bytes, "test");
     const SequenceTables tables(memory.data(), group);
     constexpr std::int64_t far = std::int64_t{1} << 40;  // offsets beyond 32 bits
     const std::array<std::int64_t, SequenceTables::tensors> strides = {4608, 4608, 3584, 28, far};
     tables.fill(cuda_stream(stream), group, strides);
     std::vector<char> host(static_cast<std::size_t>(bytes));
-    device->copy_to_host(stream, host.data(), memory.view(DType::uint8, 1, bytes));
+    device.copy_to_host(stream, host.data(), memory.view(DType::uint8, 1, bytes));
     stream.synchronize();
     const auto on_host = [&](const auto* at) {
       return reinterpret_cast<decltype(at)>(
