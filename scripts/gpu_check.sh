@@ -45,6 +45,7 @@ rows=()   # of the table: name|result|seconds|what it showed
 missing=()  # what could not be tested
 begin=$SECONDS
 time_limit=450
+[[ $device == cpu ]] && time_limit=3600  # nobody waits for a GPU
 
 # step NAME SECONDS COMMAND...: its last line of standard output goes to json/NAME.json, the rest to log/NAME.log.
 step() {
@@ -55,6 +56,7 @@ step() {
     return 1
   fi
   local start=$SECONDS
+  [[ $device == cpu ]] && limit=$((10 * limit))
   timeout --kill-after=5 "$((limit < left ? limit : left))" "$@" >"$out/log/$name.out" 2>"$out/log/$name.log"
   local code=$?
   tail -n 1 "$out/log/$name.out" | grep '^{' >"$out/json/$name.json" || rm -f "$out/json/$name.json"
@@ -84,7 +86,7 @@ check() {  # check NAME SECONDS COMMAND...: a step that must succeed
   return 1
 }
 
-measure() {  # measure NAME SECONDS SCALE UNIT KEY COMMAND...
+measure() {  # measure NAME SECONDS UNIT KEY COMMAND...
   local name="$1" limit="$2" unit="$3" key="$4"
   shift 4
   if step "$name" "$limit" "$@"; then
@@ -115,7 +117,7 @@ awk 'BEGIN {
     token = int(rand() * 997)
     for (i = 0; i < length_of_row; ++i) {
       token = rand() < 0.8 ? (token * 5 + 3) % 997 : int(rand() * 997)
-      printf "%s%d", i > 0 ? ", " : "", token
+      printf "%s%d", (i > 0 ? ", " : ""), token
     }
     print "]}"
   }
@@ -170,8 +172,8 @@ fi
 bench=("$skrull" bench)
 common=(--device "$device" --compute-dtype bfloat16 --json)
 if [[ $quick == no ]]; then
-  measure ops-0.5b 60 "operations" none "${bench[@]}" ops --model 0.5b --tokens 8192 --seconds 0.02 "${common[@]}"
-  measure ops-7b 60 "operations" none "${bench[@]}" ops --model 7b --tokens 8192 --seconds 0.02 "${common[@]}"
+  measure ops-0.5b 60 "GB/s of a plain copy" gigabytes_per_second "${bench[@]}" ops --model 0.5b --tokens 8192 --seconds 0.02 "${common[@]}"
+  measure ops-7b 60 "GB/s of a plain copy" gigabytes_per_second "${bench[@]}" ops --model 7b --tokens 8192 --seconds 0.02 "${common[@]}"
   for length in 1024 4096 16384 65536 131072; do
     measure "attention-7b-$length" 40 "of the products' rate" ratio "${bench[@]}" attention --model 7b --length "$length" \
       --seconds 0.05 "${common[@]}"

@@ -91,8 +91,7 @@ void CopyStaging::to_device(CudaStream& stream, TensorView target, const void* h
     } else {
       stream.enqueue(fill);
     }
-    copy_block(to + row * matrix.stride + column, matrix.stride, staged, columns, rows, columns,
-               stream.handle());
+    copy_block(to + row * matrix.stride + column, matrix.stride, staged, columns, rows, columns, stream.handle());
     queued(stream);
   });
 }
@@ -103,8 +102,7 @@ void CopyStaging::to_host(CudaStream& stream, void* host, ConstTensorView source
   const auto* from = static_cast<const char*>(source.data());
   for_blocks(matrix, piece_bytes_, [&](std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
     char* staged = reserve(rows * columns);
-    copy_block(staged, columns, from + row * matrix.stride + column, matrix.stride, rows, columns,
-               stream.handle());
+    copy_block(staged, columns, from + row * matrix.stride + column, matrix.stride, rows, columns, stream.handle());
     stream.enqueue([target = to + row * matrix.width + column, staged,
                     bytes = static_cast<std::size_t>(rows * columns)] { std::memcpy(target, staged, bytes); });
     queued(stream);

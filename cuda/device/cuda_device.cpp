@@ -11,6 +11,7 @@
 
 #include "device/cuda_check.h"
 #include "device/preferred_attention.h"
+#include "kernel/calibration.h"
 #include "ops/cuda_gemm.h"
 #include "ops/cuda_ops.h"
 #include "skrull/core/error.h"
@@ -132,6 +133,10 @@ std::int64_t CudaDevice::free_bytes() const {
   SKRULL_CUDA_CHECK(cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrUsedMemCurrent, &used));
   const auto here = static_cast<std::int64_t>(free) / ranks_here_;
   return here + static_cast<std::int64_t>(reserved - used);
+}
+
+std::vector<std::string> CudaDevice::check_instructions() {
+  return skrull::check_instructions(compute_stream_->handle());
 }
 
 double CudaDevice::peak_flops(DType dtype) {

@@ -33,6 +33,7 @@ class CudaDevice final : public Device {
   void copy_to_device(Stream& stream, TensorView target, const void* host) override;
   void copy_to_host(Stream& stream, void* host, ConstTensorView source) override;
 
+  std::vector<std::string> check_instructions() override;
   double peak_flops(DType dtype) override;
   /// An equal share of it where several ranks compute on this GPU.
   std::int64_t free_bytes() const override;

@@ -8,14 +8,14 @@
 #include "skrull/core/json.h"
 #include "skrull/core/log.h"
 #include "skrull/core/text.h"
+#include "skrull/model/named_models.h"
 #include "skrull/train/checkpoint_benchmark.h"
-#include "skrull/train/step_benchmark.h"
 
 namespace skrull::cli {
 namespace {
 
 struct CheckpointBenchArguments {
-  std::string model;
+  std::string model = "0.5b";
   bool json = false;
   CheckpointBenchmarkOptions options;
 };
@@ -44,7 +44,7 @@ int bench_checkpoint(const Arguments& arguments) {
   parsed.options.folder = ".";
   app.option_defaults()->always_capture_default();
   app.add_option("--model", parsed.model,
-                 "folder with a config.json (its weights are not read); default: Qwen2.5-0.5B's shape");
+                 "the shape of a Qwen2.5 model (0.5b, 1.5b, 3b, 7b, 14b, 32b, 72b), or a folder with a config.json");
   app.add_option("--folder", parsed.options.folder,
                  "on the disk to measure; it needs room for three checkpoints, and is left as it was");
   app.add_option("--zero-stage", parsed.options.zero_stage, "of the state that is saved")->check(CLI::Range(0, 3));
@@ -52,7 +52,7 @@ int bench_checkpoint(const Arguments& arguments) {
   app.add_flag("--json", parsed.json, "print the result as one JSON object");
   if (!parse(app, arguments)) return static_cast<int>(ExitCode::done);
   return run_on_all_ranks([&](const MpiSession& session) {
-    const Qwen2Config model = parsed.model.empty() ? qwen25_half_billion() : load_qwen2_config(parsed.model);
+    const Qwen2Config model = find_model(parsed.model);
     const CheckpointBenchmark result = skrull::bench_checkpoint(model, parsed.options, session);
     if (session.rank() != 0) return;
     log::info("{} ranks, ZeRO stage {}: a checkpoint of {}", result.ranks, parsed.options.zero_stage,

@@ -13,12 +13,13 @@
 #include "skrull/core/text.h"
 #include "skrull/device/machine_part.h"
 #include "skrull/device/ops_check.h"
+#include "skrull/train/local_device.h"
 
 namespace skrull::cli {
 namespace {
 
 struct DoctorArguments {
-  std::string device = "auto";
+  DeviceChoice device = DeviceChoice::automatic;
   bool self_test = false;
   bool json = false;
 };
@@ -62,22 +63,23 @@ OrderedJson report(const std::vector<MachinePart>& parts) {
   return rows;
 }
 
-std::unique_ptr<Device> chosen_device(const DoctorArguments& arguments, int local_rank) {
-  const bool cuda = arguments.device == "cuda" || (arguments.device == "auto" && cuda_available());
-  return cuda ? make_cuda_device(local_rank) : make_cpu_device();
-}
-
 OrderedJson run_self_test(Device& device) {
   log::info("self-test on {}", device.description());
   const Stopwatch watch;
   const std::vector<OpCheck> checks = check_ops(device);
   OrderedJson failures = OrderedJson::array();
+  for (const std::string& difference : device.check_instructions()) {
+    log::error("instructions: {}", difference);
+    failures.push_back("instructions: " + difference);
+  }
+  std::size_t wrong = 0;
   for (const OpCheck& check : checks) {
     if (check.passed()) continue;
+    ++wrong;
     log::error("{}", to_string(check));
     failures.push_back(to_string(check));
   }
-  log::info("{} of {} checks of {} operations passed, in {:.1f} s", checks.size() - failures.size(), checks.size(),
+  log::info("{} of {} checks of {} operations passed, in {:.1f} s", checks.size() - wrong, checks.size(),
             checked_operations().size(), watch.seconds());
   return {{"device", device.description()}, {"checks", checks.size()}, {"failures", failures}};
 }
@@ -85,7 +87,8 @@ OrderedJson run_self_test(Device& device) {
 void run(const DoctorArguments& arguments, const MpiSession& session) {
   if (session.rank() != 0) return;
   OrderedJson result = {{"parts", report(examine_machine())}};
-  if (arguments.self_test) result["self_test"] = run_self_test(*chosen_device(arguments, session.local_rank()));
+  if (arguments.self_test)
+    result["self_test"] = run_self_test(*make_local_device(arguments.device, 0, session.local_rank()));
   if (arguments.json) std::printf("%s\n", result.dump().c_str());
   if (!arguments.self_test) return;
   const std::size_t failures = result["self_test"]["failures"].size();
@@ -105,8 +108,7 @@ int doctor(const Arguments& arguments) {
   app.add_flag("--self-test", parsed.self_test,
                "run every operation of the device and compare it with its definition in fp64; exit code 1 where one is "
                "wrong");
-  app.add_option("--device", parsed.device, "to test: auto (a GPU where there is one), cpu or cuda")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  add_device(app, parsed.device);
   app.add_flag("--json", parsed.json, "print the result as one JSON object");
   if (!parse(app, arguments)) return static_cast<int>(ExitCode::done);
   return run_on_all_ranks([&](const MpiSession& session) { run(parsed, session); });

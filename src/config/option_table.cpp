@@ -156,9 +156,9 @@ std::vector<Option> batch_options() {
        .group = group,
        .value = bound(OptionalCodec(Integer(positive), "auto"), &C::bucket_tokens),
        .help = "The most tokens that one rank holds in one micro-batch. Changes memory and speed, never the loss. "
-               "`auto` in training: the longest sample, or what one of context_parallel_size ranks holds of it, at "
-               "least 4096 where memory allows it, and no more than a global "
-               "batch can fill; in `skrull plan`: as many as the memory of the hardware profile's device holds",
+               "`auto` in training: on a GPU what its memory holds; on a CPU the longest sample, or what one of "
+               "context_parallel_size ranks holds of it, at least 4096 where memory allows it; no more than a global "
+               "batch can fill. In `skrull plan`: as many as the memory of the hardware profile's device holds",
        .unit = "tokens",
        .known_elsewhere = {"max_tokens_per_gpu", "packing", "sample_packing", "neat_packing"}},
       {.name = "context_parallel_size",

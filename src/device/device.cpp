@@ -78,10 +78,10 @@ Buffer Device::allocate(std::int64_t bytes, std::string category) {
   if (bytes == 0) return {*this, MemoryPlace::device, nullptr, 0, std::move(category)};
   void* data = allocate_raw(bytes);
   if (data == nullptr) {
-    throw_run_failure(
-        "out of memory: {} more were asked for '{}', {} are free on {}. Held now:{}\n"
-        "Lower bucket_tokens, turn on gradient_checkpointing, or use more ranks.",
-        format_bytes(bytes), category, format_bytes(free_bytes()), description(), memory_table(memory_));
+    throw OutOfMemory(
+        fmt::format("out of memory: {} more were asked for '{}', {} are free on {}. Held now:{}\n"
+                    "Lower bucket_tokens, turn on gradient_checkpointing, or use more ranks.",
+                    format_bytes(bytes), category, format_bytes(free_bytes()), description(), memory_table(memory_)));
   }
   memory_.add(category, bytes);
   return {*this, MemoryPlace::device, data, bytes, std::move(category)};
@@ -95,10 +95,10 @@ Buffer Device::allocate_on_host(DType dtype, std::int64_t rows, std::int64_t col
   const std::int64_t bytes = checked_multiply(checked_multiply(rows, cols), size_of(dtype));
   void* data = bytes > 0 ? allocate_on_host_raw(bytes) : nullptr;
   if (data == nullptr && bytes > 0) {
-    throw_run_failure(
+    throw OutOfMemory(fmt::format(
         "out of host memory: {} more were asked for '{}'. Held there now:{}\n"
         "Use more ranks on other machines, or turn off what keeps training state on the host (offload_optimizer).",
-        format_bytes(bytes), category, memory_table(host_memory_));
+        format_bytes(bytes), category, memory_table(host_memory_)));
   }
   if (bytes > 0) host_memory_.add(category, bytes);
   return {*this, MemoryPlace::host, data, bytes, std::move(category)};

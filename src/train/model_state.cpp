@@ -99,11 +99,14 @@ std::int64_t tokens_that_fit(const TrainConfig& config, const Qwen2Config& model
   return memory.most_tokens(rank.device().free_bytes() / ranks + memory.fixed().state());
 }
 
-std::int64_t resolve_bucket_tokens(const TrainConfig& config, const Datasets& data, int context_parallel,
+std::int64_t resolve_bucket_tokens(const TrainConfig& config, const Datasets& data, RankSession& rank,
                                    std::int64_t global_batch_size, std::int64_t tokens_in_memory) {
-  const std::int64_t longest =
-      largest_zigzag_shard(std::max(longest_sample(data.train), longest_sample(data.eval)), context_parallel);
-  const std::int64_t automatic = std::max(longest, std::min(least_automatic_bucket, tokens_in_memory));
+  const std::int64_t longest = largest_zigzag_shard(std::max(longest_sample(data.train), longest_sample(data.eval)),
+                                                    rank.grid().context_parallel);
+  // A GPU's memory is there to be filled; a CPU's is the machine's, and larger micro-batches are no faster there.
+  const bool fills_memory = rank.device().kind() == DeviceKind::cuda;
+  const std::int64_t automatic =
+      std::max(longest, fills_memory ? tokens_in_memory : std::min(least_automatic_bucket, tokens_in_memory));
   const std::int64_t bucket = config.bucket_tokens.value_or(automatic);
   const std::int64_t fullest =
       std::max(fullest_batch(data.train, global_batch_size), fullest_batch(data.eval, data.eval.size()));

@@ -5,7 +5,6 @@
 #include "skrull/comm/device_communicator.h"
 #include "skrull/comm/emulated_network.h"
 #include "skrull/core/error.h"
-#include "skrull/core/log.h"
 #include "skrull/train/scheduling.h"
 
 namespace skrull {
@@ -34,7 +33,6 @@ void agree_on_device(const TrainConfig& config, ControlChannel& control) {
         "every rank has a GPU",
         control.rank(), problem, control.size() - without, control.size());
   });
-  if (without > 0 && built_with_cuda() && control.rank() == 0) log::info("the CPU computes: {}", problem);
 }
 
 /// A device that can't be had fails on all ranks together.

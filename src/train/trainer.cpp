@@ -35,6 +35,9 @@
 namespace skrull {
 namespace {
 
+/// Tokens of a micro-batch: longer ones are no faster, and nothing is known of the memory.
+constexpr std::int64_t enough_for_evaluation = 8192;
+
 /// One run, from start-up to the final save. The constructor is the start-up; every rank goes through the same stages.
 class TrainingRun {
  public:
@@ -44,6 +47,7 @@ class TrainingRun {
  private:
   void start_up();
   void plan_steps(std::int64_t tokens_in_memory);
+  void allocate_activations(std::int64_t tokens_in_memory);
   const TrainerState* saved_state() const;
   void settle_resume();
   bool continue_at(const ResumePoint& point, ResumeSearch& checkpoints);
@@ -131,13 +135,23 @@ void TrainingRun::start_up() {
   control_.run_together([&] {
     if (lacks_weights && !resume_.point) model_state_->load_weights(config_, throw_if_asked_to_stop);
     start_planning();
-    const TransformerOptions options = transformer_options(config_, loader_options_.bucket_tokens, true);
-    model_ = std::make_unique<Transformer>(model_state_->config(), options, rank_.device());
-    attention_ = make_attention(model_state_->config(), options, rank_);
+    allocate_activations(tokens_in_memory);
   });
   control_.run_together([&] { open_records(); });
   peak_flops_ = control_.sum(rank_.device().peak_flops(config_.compute_dtype));
   report_start();
+}
+
+/// `tokens_in_memory`: what a micro-batch may hold by the memory model.
+void TrainingRun::allocate_activations(std::int64_t tokens_in_memory) {
+  const TransformerOptions options = transformer_options(config_, loader_options_.bucket_tokens, true);
+  try {
+    model_ = std::make_unique<Transformer>(model_state_->config(), options, rank_.device());
+    attention_ = make_attention(model_state_->config(), options, rank_);
+  } catch (const OutOfMemory& error) {
+    throw_run_failure("{}\nA micro-batch was to hold {} tokens (bucket_tokens); about {} fit.", error.what(),
+                      options.max_tokens, std::max<std::int64_t>(0, tokens_in_memory));
+  }
 }
 
 /// How batches are loaded, and the number of steps.
@@ -152,8 +166,7 @@ void TrainingRun::plan_steps(std::int64_t tokens_in_memory) {
   loader_options_.cost = make_cost_model(config_, model_state_->config());
   loader_options_.search = search_options(config_);
   loader_options_.search.keep_ahead = true;
-  loader_options_.bucket_tokens =
-      resolve_bucket_tokens(config_, data_, rank_.grid().context_parallel, global_batch_size, tokens_in_memory);
+  loader_options_.bucket_tokens = resolve_bucket_tokens(config_, data_, rank_, global_batch_size, tokens_in_memory);
   loader_options_.global_batch_size = global_batch_size;
   loader_options_.order = config_.data_order;
   loader_options_.weighting = weighting_of(config_.loss_reduction);
@@ -241,6 +254,9 @@ void TrainingRun::report_start() {
             grid.context_parallel, rank_.cpu_share());
   log::info("device: {}, {:.0f} GFLOP/s measured in {}", rank_.device().description(),
             peak_flops_ / grid.world_size() / 1e9, name_of(config_.compute_dtype));
+  if (config_.device == DeviceChoice::automatic && built_with_cuda() && !cuda_available()) {
+    log::info("the CPU computes: {}", cuda_problem());
+  }
   report_model(model_state_->config(), config_);
   const std::int64_t positions = model_state_->config().max_position_embeddings;
   report_rows("data", *data_.train.store, config_);
@@ -485,8 +501,7 @@ EvalResult evaluate(const TrainConfig& config, const MpiSession& session) {
     options.policy = std::string(name_of(config.scheduler.policy));
     options.cost = make_cost_model(config, state->config());
     options.search = search_options(config);
-    options.bucket_tokens =
-        resolve_bucket_tokens(config, data, rank.grid().context_parallel, data.eval.size(), INT64_MAX);
+    options.bucket_tokens = resolve_bucket_tokens(config, data, rank, data.eval.size(), enough_for_evaluation);
     check_bucket_tokens(*data.eval.store, data.eval.samples, options.bucket_tokens, rank.grid().context_parallel);
     const TransformerOptions model_options = transformer_options(config, options.bucket_tokens, false);
     model = std::make_unique<Transformer>(state->config(), model_options, rank.device());

@@ -33,6 +33,12 @@ class RunFailure : public Error {
   explicit RunFailure(const std::string& message) : Error(ExitCode::run_failed, message) {}
 };
 
+/// A device or the host has no more memory.
+class OutOfMemory : public RunFailure {
+ public:
+  using RunFailure::RunFailure;
+};
+
 /// The run was asked to stop and has saved what there was to save (exit code 75).
 class Stopped : public Error {
  public:

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "skrull/config/choices.h"
 #include "skrull/core/tensor.h"
@@ -91,6 +92,10 @@ class Device {
   virtual void copy_to_device(Stream& stream, TensorView target, const void* host) = 0;
   /// Device -> host memory. The values are there once `stream` was synchronised.
   virtual void copy_to_host(Stream& stream, void* host, ConstTensorView source) = 0;
+
+  /// Runs the special instructions that its operations rely on and compares with their definitions: a line for each
+  /// that differs.
+  virtual std::vector<std::string> check_instructions() { return {}; }
 
   /// Measured dense matrix-product rate in FLOP/s for `dtype` (the "peak" of the MFU); measured once, then remembered.
   virtual double peak_flops(DType dtype) = 0;

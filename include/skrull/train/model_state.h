@@ -53,11 +53,11 @@ class ModelState {
 /// allocated. May be less than 1.
 std::int64_t tokens_that_fit(const TrainConfig& config, const Qwen2Config& model, RankSession& rank);
 
-/// Tokens that a micro-batch may hold on one rank: bucket_tokens, or for "auto" the longest sample over all
-/// `context_parallel` ranks of a replica, at least 4096 where `tokens_in_memory`, the least of tokens_that_fit() over
-/// the ranks, allows it. Never more than a global batch of `global_batch_size` training sequences, or the evaluation
-/// data, can fill, so that memory is planned for what can happen.
-std::int64_t resolve_bucket_tokens(const TrainConfig& config, const Datasets& data, int context_parallel,
+/// Tokens that a micro-batch may hold on one rank: bucket_tokens, or for "auto" what `tokens_in_memory`, the least of
+/// tokens_that_fit() over the ranks, allows: on a GPU all of it, on a CPU up to 4096, and never less than the longest
+/// sample over all context-parallel ranks of a replica takes. Never more than a global batch of `global_batch_size`
+/// training sequences, or the evaluation data, can fill, so that memory is planned for what can happen.
+std::int64_t resolve_bucket_tokens(const TrainConfig& config, const Datasets& data, RankSession& rank,
                                    std::int64_t global_batch_size, std::int64_t tokens_in_memory);
 
 TransformerOptions transformer_options(const TrainConfig& config, std::int64_t max_tokens, bool training);
