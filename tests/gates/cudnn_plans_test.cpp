@@ -84,8 +84,7 @@ TEST_CASE("cuDNN has plans for packed sequences of the models' shapes") {
   }
 }
 
-TEST_CASE("cuDNN has none for what it can't do") {
+TEST_CASE("cuDNN has none for heads that are no multiple of 8") {
   if (no_cudnn()) return;
   CHECK_FALSE(obstacle(hopper, key_of(hopper, 8, 4096, 28, 4, 100)).empty());
-  CHECK_FALSE(obstacle(hopper, key_of(hopper, 8, 4096, 28, 4, 264)).empty());
 }
