@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "device/cuda_check.h"
+#include "device/preferred_attention.h"
 #include "kernel/calibration.h"
 #include "ops/cuda_gemm.h"
 #include "ops/cuda_ops.h"
@@ -20,7 +21,7 @@
 
 namespace skrull {
 
-CudaDevice::CudaDevice(CudaGpu gpu) : gpu_(std::move(gpu)) {
+CudaDevice::CudaDevice(CudaGpu gpu, AttentionEngineChoice attention) : gpu_(std::move(gpu)) {
   SKRULL_CUDA_CHECK(cudaSetDevice(gpu_.index));
   SKRULL_CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool_, gpu_.index));
   std::uint64_t keep_all = std::numeric_limits<std::uint64_t>::max();
@@ -32,7 +33,9 @@ CudaDevice::CudaDevice(CudaGpu gpu) : gpu_(std::move(gpu)) {
   compute_stream_ = std::make_unique<CudaStream>(least, context_);
   communication_stream_ = std::make_unique<CudaStream>(greatest, context_);  // its kernels are short and awaited
   scratch_.emplace(*this, *compute_stream_);
-  ops_ = std::make_unique<CudaOps>(*scratch_, std::make_unique<CudaGemm>(*scratch_));
+  auto preferred = preferred_attention(attention, gpu_, *this, *scratch_);
+  if (preferred) preferred_attention_ = preferred->name();
+  ops_ = std::make_unique<CudaOps>(*scratch_, std::make_unique<CudaGemm>(*scratch_), std::move(preferred));
 }
 
 CudaDevice::~CudaDevice() {
@@ -47,6 +50,7 @@ std::string CudaDevice::description() const {
   std::string text = fmt::format("{} (GPU {} of {}, {}), compute capability {}.{}, {} multiprocessors, CUDA {}",
                                  gpu_.name, gpu_.index, machine.gpus.size(), gpu_.bus_id, gpu_.major, gpu_.minor,
                                  gpu_.multiprocessors, format_cuda_version(machine.runtime_version));
+  if (!preferred_attention_.empty()) text += fmt::format(", attention by {}", preferred_attention_);
   if (ranks_here_ > 1) text += fmt::format(", shared by {} ranks", ranks_here_);
   return text;
 }
@@ -201,13 +205,14 @@ std::string cuda_problem() {
   return cuda_machine().problem;
 }
 
-std::unique_ptr<Device> make_cuda_device(int local_rank) {
+std::unique_ptr<Device> make_cuda_device(int local_rank, AttentionEngineChoice attention) {
   const CudaMachine& machine = cuda_machine();
   if (!machine.problem.empty()) {
     throw_invalid_input("no GPU to compute on: {}. Or use device=cpu.", machine.problem);
   }
   require(local_rank >= 0, "local rank {}", local_rank);
-  return std::make_unique<CudaDevice>(machine.gpus[static_cast<std::size_t>(local_rank) % machine.gpus.size()]);
+  const std::size_t index = static_cast<std::size_t>(local_rank) % machine.gpus.size();
+  return std::make_unique<CudaDevice>(machine.gpus[index], attention);
 }
 
 }  // namespace skrull

@@ -19,7 +19,7 @@ namespace skrull {
 class CudaDevice final : public Device {
  public:
   /// Makes `gpu` the calling thread's; all calls must come from that thread.
-  explicit CudaDevice(CudaGpu gpu);
+  explicit CudaDevice(CudaGpu gpu, AttentionEngineChoice attention = AttentionEngineChoice::automatic);
   ~CudaDevice() override;
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
@@ -57,6 +57,7 @@ class CudaDevice final : public Device {
   void fill_with_noise(TensorView vector);
 
   CudaGpu gpu_;
+  std::string preferred_attention_;  ///< its name; empty: none
   int ranks_here_ = 1;
   CudaStreamContext context_;
   std::unique_ptr<CudaStream> compute_stream_;

@@ -13,6 +13,8 @@ struct CudaGpu {
   int minor = 0;
   int multiprocessors = 0;
   std::string bus_id;  ///< which piece of hardware of this host it is
+
+  int capability() const { return 10 * major + minor; }
 };
 
 struct CudaMachine {

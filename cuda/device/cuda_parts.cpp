@@ -3,6 +3,7 @@
 
 #include "comm/nccl_communicator.h"
 #include "device/cuda_machine.h"
+#include "ops/cudnn_attention.h"
 #include "skrull/device/machine_part.h"
 
 namespace skrull {
@@ -43,6 +44,12 @@ MachinePart cudnn_part() {
   if (get_version != nullptr) {
     const std::size_t version = get_version();
     part = {"cuDNN", PartState::ok, fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100), ""};
+    const std::string problem = cudnn_problem();
+    if (!problem.empty()) {
+      part.state = PartState::missing;
+      part.found += fmt::format(", not used: {}", problem);
+      part.advice = "install cuDNN 9.6 or newer and the headers of cudnn-frontend, and build again";
+    }
   }
   if (library != nullptr) dlclose(library);
   return part;

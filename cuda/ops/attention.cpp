@@ -5,11 +5,11 @@
 namespace skrull {
 
 void CudaOps::attention_forward(Stream& stream, const AttentionForward& attention) {
-  attention::native_forward(cuda_stream(stream), attention);
+  attention_.run(stream, attention);
 }
 
 void CudaOps::attention_backward(Stream& stream, const AttentionBackward& attention) {
-  attention::native_backward(cuda_stream(stream), attention);
+  attention_.run(stream, attention);
 }
 
 void CudaOps::attention_merge(Stream& stream, std::int64_t head_dim, ConstTensorView partial_out,

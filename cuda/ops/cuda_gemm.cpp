@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "device/cuda_stream.h"
+#include "ops/row_alignment.h"
 #include "skrull/core/error.h"
 
 namespace skrull {
@@ -26,14 +27,6 @@ cudaDataType_t data_type(DType dtype) {
   return dtype == DType::bfloat16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-/// Of the address and of the rows behind it, at most 256.
-std::uint32_t alignment_of(const ConstTensorView& matrix) {
-  const auto address = reinterpret_cast<std::uintptr_t>(matrix.data());
-  const auto stride = static_cast<std::uintptr_t>(matrix.row_stride() * size_of(matrix.dtype()));
-  const std::uintptr_t bits = address | stride | 256U;
-  return static_cast<std::uint32_t>(bits & (~bits + 1));
-}
-
 CudaGemmKey key_of(const Gemm& g, const GemmSizes& sizes) {
   return {.m = sizes.m,
           .n = sizes.n,
@@ -46,9 +39,9 @@ CudaGemmKey key_of(const Gemm& g, const GemmSizes& sizes) {
           .transpose_a = g.transpose_a,
           .transpose_b = g.transpose_b,
           .bias = static_cast<bool>(g.bias),
-          .a_alignment = alignment_of(g.a),
-          .b_alignment = alignment_of(g.b),
-          .c_alignment = alignment_of(g.c)};
+          .a_alignment = row_alignment(g.a),
+          .b_alignment = row_alignment(g.b),
+          .c_alignment = row_alignment(g.c)};
 }
 
 /// A matrix layout, or another of cuBLASLt's handles.

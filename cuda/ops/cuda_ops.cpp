@@ -6,7 +6,9 @@
 
 namespace skrull {
 
-CudaOps::CudaOps(CudaScratch& scratch, std::unique_ptr<CudaGemm> gemm) : scratch_(scratch), gemm_(std::move(gemm)) {}
+CudaOps::CudaOps(CudaScratch& scratch, std::unique_ptr<CudaGemm> gemm,
+                 std::unique_ptr<AttentionEngine> preferred_attention)
+    : scratch_(scratch), gemm_(std::move(gemm)), attention_(std::move(preferred_attention)) {}
 CudaOps::~CudaOps() = default;
 
 }  // namespace skrull

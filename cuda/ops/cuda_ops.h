@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "ops/attention_engine.h"
 #include "skrull/device/ops.h"
 
 namespace skrull {
@@ -23,8 +24,9 @@ class CudaScratch {
 
 class CudaOps final : public Ops {
  public:
-  /// `scratch` must outlive this. Without `gemm`, gemm() throws.
-  CudaOps(CudaScratch& scratch, std::unique_ptr<CudaGemm> gemm);
+  /// `scratch` must outlive this. Without `gemm`, gemm() throws. `preferred_attention` may be null.
+  CudaOps(CudaScratch& scratch, std::unique_ptr<CudaGemm> gemm,
+          std::unique_ptr<AttentionEngine> preferred_attention = nullptr);
   ~CudaOps() override;
 
   void gemm(Stream& stream, const Gemm& gemm) override;
@@ -70,6 +72,7 @@ class CudaOps final : public Ops {
 
   CudaScratch& scratch_;
   std::unique_ptr<CudaGemm> gemm_;
+  AttentionEngines attention_;
 };
 
 }  // namespace skrull

@@ -334,6 +334,13 @@ std::vector<Option> compute_options() {
        .value = bound(OneOf<DeviceChoice>(), &C::device),
        .help = "Where to compute",
        .known_elsewhere = {"use_cpu", "no_cuda", "device_map"}},
+      {.name = "attention_engine",
+       .group = group,
+       .value = bound(OneOf<AttentionEngineChoice>(), &C::attention_engine),
+       .help =
+           "What computes attention on a GPU; the CPU has one engine and takes `auto` alone. Changes speed, and the "
+           "loss by rounding alone",
+       .known_elsewhere = {"attn_implementation", "flash_attn", "use_flash_attention", "attention_backend"}},
       {.name = "compute_dtype",
        .group = group,
        .value = bound(OneOf<DType>(compute_dtypes), &C::compute_dtype),

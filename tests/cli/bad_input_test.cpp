@@ -151,6 +151,8 @@ TEST_CASE("all problems of a config are told at once, with the nearest key", "[b
                            "max_grad_norm", "output_dir"});
     CHECK_FALSE(test::contains(result.errors, "MPI_ABORT"));
   }
+  check_refused(fixture.run("out", {fixture.data(), "device=cpu", "attention_engine=native"}, 2),
+                {"attention_engine=native", "only GPUs"});
   check_refused(fixture.run("out", {fixture.data(), "device=cuda"}, 2), {"device=cpu"});
 }
 

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "skrull/config/choices.h"
 #include "skrull/core/tensor.h"
 #include "skrull/device/stream.h"
 #include "skrull/device/timeline.h"
@@ -128,7 +129,9 @@ std::unique_ptr<Device> make_cpu_device(int threads = 0, TimeSource time = TimeS
 std::unique_ptr<Device> make_background_cpu_device(int threads = 0);
 
 /// The CUDA device of this local rank; throws InvalidInput with the reason when this build or machine has none.
-std::unique_ptr<Device> make_cuda_device(int local_rank);
+/// Throws it too when `attention` asks for an engine that it does not have.
+std::unique_ptr<Device> make_cuda_device(int local_rank,
+                                         AttentionEngineChoice attention = AttentionEngineChoice::automatic);
 bool built_with_cuda();
 /// Why make_cuda_device() would find no usable GPU, for people; empty when it would. Starts nothing on a GPU.
 std::string cuda_problem();
