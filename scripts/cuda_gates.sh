@@ -25,7 +25,7 @@ awk -v most="$most_registers" '
   }
   END {
     if (kernels == 0) { print "ptxas said nothing about kernels"; exit 1 }
-    print kernels " kernels, none spills, at most " largest " registers (" of ")"
+    print kernels " kernels, " (bad ? "NOT as they should be" : "none spills") ", at most " largest " registers (" of ")"
     exit bad
   }' "$report" >&2 || { say "failed"; exit 1; }
 

@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(sum_threads)
     if (entry.id == id) tokens[rank.before] = entry.token;
     __syncthreads();
     if (inside) {
-#pragma unroll 4
+#pragma unroll 2
       for (int i = 0; i < rank.all; ++i) {
         float values[n];
         load(dout.at(tokens[i], col), values);
