@@ -17,8 +17,8 @@ inline std::int64_t visible_keys(const AttentionSegment& segment, std::int64_t q
 
 void check_attention_forward(const AttentionForward& attention);
 void check_attention_backward(const AttentionBackward& attention);
-void check_attention_merge(std::int64_t head_dim, const ConstTensorView& partial_out, const ConstTensorView& partial_lse,
-                           const ConstTensorView& out, const ConstTensorView& lse);
+void check_attention_merge(std::int64_t head_dim, const ConstTensorView& partial_out,
+                           const ConstTensorView& partial_lse, const ConstTensorView& out, const ConstTensorView& lse);
 void check_attention_delta(std::int64_t head_dim, const ConstTensorView& out, const ConstTensorView& dout,
                            const ConstTensorView& delta);
 
