@@ -30,8 +30,8 @@ fi
 [[ -x $skrull ]] || { echo "gpu_check: no program at $skrull; run scripts/build.sh -DSKRULL_CUDA=ON" >&2; exit 2; }
 mkdir -p "$out"
 out="$(cd "$out" && pwd)"
-rm -rf "${out:?}"/{json,log,work,report.md,report.json}
-mkdir -p "$out"/{json,log,work}
+rm -rf "${out:?}"/{json,log,runs,report.md,report.json}
+mkdir -p "$out"/{json,log,runs}
 
 gpus=0
 [[ $device == cuda ]] && gpus="$(nvidia-smi --list-gpus 2>/dev/null | wc -l)"
@@ -103,7 +103,7 @@ check doctor 60 "$skrull" doctor --json
 check self-test 150 "$skrull" doctor --self-test --device "$device" --json
 
 # -- The same losses as on the CPU: one rank, rings, sharded state, the optimizer on the host.
-cat >"$out/work/config.json" <<'JSON'
+cat >"$out/runs/config.json" <<'JSON'
 {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "hidden_size": 128, "intermediate_size": 320,
  "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 997,
  "max_position_embeddings": 4096, "rms_norm_eps": 1e-06, "rope_theta": 10000.0, "hidden_act": "silu",
@@ -121,11 +121,11 @@ awk 'BEGIN {
     }
     print "]}"
   }
-}' >"$out/work/rows.jsonl"
-training=(train "model_name_or_path=$out/work" init=random "dataset=$out/work/rows.jsonl" max_steps=10 global_batch_size=12
+}' >"$out/runs/rows.jsonl"
+training=(train "model_name_or_path=$out/runs" init=random "dataset=$out/runs/rows.jsonl" max_steps=10 global_batch_size=12
   learning_rate=0.002 lr_scheduler_type=constant logging_steps=1 bucket_tokens=1200 overwrite_output_dir=true)
 
-losses() { grep -o '"loss":[-+0-9.eE]*' "$out/work/$1/metrics.jsonl" | cut -d: -f2; }
+losses() { grep -o '"loss":[-+0-9.eE]*' "$out/runs/$1/metrics.jsonl" | cut -d: -f2; }
 # The largest relative distance between the losses of two runs, and whether it is at most LIMIT.
 compare() {
   paste <(losses "$1") <(losses "$2") | awk -v limit="$3" '
@@ -136,7 +136,7 @@ compare() {
 same_losses() {  # same_losses NAME REFERENCE LIMIT RANKS OPTIONS...
   local name="$1" reference="$2" limit="$3" count="$4"
   shift 4
-  local command=("$skrull" "${training[@]}" "output_dir=$out/work/$name" "$@")
+  local command=("$skrull" "${training[@]}" "output_dir=$out/runs/$name" "$@")
   if [[ $count -gt 1 ]] && ! command -v mpirun >/dev/null; then
     missing+=("$name: there is no mpirun")
     return
@@ -155,7 +155,7 @@ same_losses() {  # same_losses NAME REFERENCE LIMIT RANKS OPTIONS...
     failed=1
   fi
 }
-if check cpu-reference 60 "$skrull" "${training[@]}" "output_dir=$out/work/cpu-reference" device=cpu; then
+if check cpu-reference 60 "$skrull" "${training[@]}" "output_dir=$out/runs/cpu-reference" device=cpu; then
   same_losses train-fp32 cpu-reference 1e-4 1 "device=$device"
   same_losses train-fp32-again train-fp32 0 1 "device=$device"
   same_losses train-bf16 cpu-reference 2e-2 1 "device=$device" compute_dtype=bfloat16
@@ -230,7 +230,7 @@ fi
     printf '```\n\n</details>\n'
   done
 } >"$out/report.md"
-rm -rf "$out/work"
+rm -rf "$out/runs"
 
 printf '\n%s of %s steps ok in %s s; report: %s\n' "$(printf '%s\n' "${rows[@]}" | grep -c '|ok|')" "${#rows[@]}" \
   "$((SECONDS - begin))" "$out/report.md"
