@@ -78,7 +78,7 @@ export -f ranks
 
 check() {  # check NAME SECONDS COMMAND...: a step that must succeed
   if step "$@"; then
-    row "$1" ok "$took" "${shows:-}"
+    row "$1" ok "$took" ""
     return 0
   fi
   row "$1" FAILED "${took:-0}" "$(last_words "$1")"

@@ -5,6 +5,7 @@
 
 #include <type_traits>
 
+#include "kernel/vector_access.h"
 #include "ops/attention_general.h"
 #include "ops/attention_segments.h"
 #include "skrull/device/operands.h"
@@ -27,12 +28,6 @@ std::size_t tile_bytes(int head_dim, int tiles) {
   return static_cast<std::size_t>(tiles * tile_rows * tile_stride(head_dim)) * sizeof(float);
 }
 
-__device__ float to_float(float x) {
-  return x;
-}
-__device__ float to_float(bf16 x) {
-  return __bfloat162float(x);
-}
 __device__ void store(float* target, float x) {
   *target = x;
 }

@@ -2,6 +2,7 @@
 // share a head of a row; each takes eight neighbouring columns at a time where rows are aligned.
 
 #include "kernel/kernel.h"
+#include "kernel/vector_access.h"
 #include "ops/attention_segments.h"
 #include "ops/native_attention.h"
 
@@ -28,39 +29,6 @@ struct Heads {
   }
 };
 
-__device__ float to_float(float x) {
-  return x;
-}
-__device__ float to_float(bf16 x) {
-  return __bfloat162float(x);
-}
-
-/// Eight floats of a 16-byte aligned place.
-__device__ void load_columns(const float* from, float (&x)[columns]) {
-#pragma unroll
-  for (int i = 0; i < columns / 4; ++i) {
-    const float4 four = reinterpret_cast<const float4*>(from)[i];
-    x[4 * i] = four.x;
-    x[4 * i + 1] = four.y;
-    x[4 * i + 2] = four.z;
-    x[4 * i + 3] = four.w;
-  }
-}
-__device__ void load_columns(const bf16* from, float (&x)[columns]) {
-  const uint4 eight = *reinterpret_cast<const uint4*>(from);
-  const unsigned pairs[4] = {eight.x, eight.y, eight.z, eight.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    x[2 * i] = __uint_as_float(pairs[i] << 16U);
-    x[2 * i + 1] = __uint_as_float(pairs[i] & 0xFFFF0000U);
-  }
-}
-__device__ void store_columns(float* into, const float (&x)[columns]) {
-#pragma unroll
-  for (int i = 0; i < columns / 4; ++i)
-    reinterpret_cast<float4*>(into)[i] = make_float4(x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3]);
-}
-
 template <class Out, class Dout, bool kAligned>
 __global__ void __launch_bounds__(threads)
     delta_kernel(const Heads heads, const Rows<const Out> out, const Rows<const Dout> dout, const Rows<float> delta) {
@@ -77,8 +45,8 @@ __global__ void __launch_bounds__(threads)
       for (int first = member * columns; first < heads.head_dim; first += threads_per_head * columns) {
         float left[columns];
         float right[columns];
-        load_columns(x + first, left);
-        load_columns(y + first, right);
+        load(x + first, left);
+        load(y + first, right);
 #pragma unroll
         for (int i = 0; i < columns; ++i) sum = fmaf(left[i], right[i], sum);
       }
@@ -119,11 +87,11 @@ __global__ void __launch_bounds__(threads)
     for (int first = member * columns; first < heads.head_dim; first += threads_per_head * columns) {
       float partial[columns];
       float joined[columns];
-      load_columns(from + first, partial);
-      load_columns(into + first, joined);
+      load(from + first, partial);
+      load(into + first, joined);
 #pragma unroll
       for (int i = 0; i < columns; ++i) joined[i] = fmaf(partial[i], take, joined[i] * keep);
-      store_columns(into + first, joined);
+      store(into + first, joined);
     }
   } else {
     for (int i = member; i < heads.head_dim; i += threads_per_head) into[i] = fmaf(from[i], take, into[i] * keep);

@@ -9,40 +9,20 @@
 #include <vector>
 
 #include "kernel/kernel.h"
+#include "kernel/rows.h"
 #include "skrull/core/error.h"
 #include "skrull/core/tensor.h"
 #include "skrull/device/attention_operands.h"
 
 namespace skrull::attention {
 
-/// Rows of elements T, `stride` elements apart.
-template <class T>
-struct Rows {
-  T* data;
-  std::int64_t stride;
-
-  __device__ T* row(std::int64_t index) const { return data + index * stride; }
-};
-
-template <class T>
-Rows<T> rows_of(const TensorView& view) {
-  return {static_cast<T*>(view.data()), view.row_stride()};
-}
-template <class T>
-Rows<const T> rows_of(const ConstTensorView& view) {
-  return {static_cast<const T*>(view.data()), view.row_stride()};
-}
-
 /// Whether rows can be read and written in pieces of 16 bytes.
 inline bool rows_of_16_bytes(const ConstTensorView& view) {
-  constexpr std::int64_t bytes = 16;
-  const std::int64_t stride = view.row_stride() * size_of(view.dtype());
-  return reinterpret_cast<std::uintptr_t>(view.data()) % bytes == 0 && (stride % bytes == 0 || view.rows() <= 1);
+  return rows_aligned_to(static_cast<int>(16 / size_of(view.dtype())), view);
 }
 /// Whether pairs of fp32 or bf16 from an even column on are aligned.
 inline bool rows_of_pairs(const ConstTensorView& view) {
-  const auto pair = static_cast<std::uintptr_t>(2 * size_of(view.dtype()));
-  return reinterpret_cast<std::uintptr_t>(view.data()) % pair == 0 && (view.row_stride() % 2 == 0 || view.rows() <= 1);
+  return rows_aligned_to(2, view);
 }
 
 struct Segment {
@@ -122,14 +102,13 @@ inline dim3 grid_of(const SegmentTable& table, std::int64_t heads) {
   return dim3(static_cast<unsigned>(blocks));
 }
 
-/// exp(scale x) = exp2(exponent_scale x). Never 0: a masked score, -infinity, must stay it when scaled.
-inline float exponent_scale(float scale) {
-  constexpr float log2_e = 1.44269504F;
-  return std::max(scale * log2_e, 1e-30F);
-}
-
 inline constexpr float ln_2 = 0.693147181F;
 inline constexpr float log2_e = 1.44269504F;
+
+/// exp(scale x) = exp2(exponent_scale x). Never 0: a masked score, -infinity, must stay it when scaled.
+inline float exponent_scale(float scale) {
+  return std::max(scale * log2_e, 1e-30F);
+}
 
 /// A row's global log-sum-exp in powers of two, for exp2(score - it). Rows without keys get weights of 0.
 __device__ inline float exponent_shift(float log_sum_exp) {

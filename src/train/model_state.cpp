@@ -93,10 +93,10 @@ ModelWeights ModelState::exported_weights(const TrainConfig& config) const {
 
 std::int64_t tokens_that_fit(const TrainConfig& config, const Qwen2Config& model, RankSession& rank) {
   const MemoryModel memory(model.shape(), memory_options(config, model, rank.topology()));
-  // Ranks of a node share the host's memory; the training state is there already.
+  // Ranks of a node share the host's memory.
   const bool shared = rank.device().kind() == DeviceKind::cpu;
   const std::int64_t ranks = shared ? std::min(rank.grid().world_size(), rank.topology().ranks_per_node) : 1;
-  return memory.most_tokens(rank.device().free_bytes() / ranks + memory.fixed().state());
+  return memory.most_tokens_beside_state(rank.device().free_bytes() / ranks);
 }
 
 std::int64_t resolve_bucket_tokens(const TrainConfig& config, const Datasets& data, RankSession& rank,

@@ -5,6 +5,7 @@
 #include "skrull/comm/device_communicator.h"
 #include "skrull/comm/emulated_network.h"
 #include "skrull/core/error.h"
+#include "skrull/train/local_device.h"
 #include "skrull/train/scheduling.h"
 
 namespace skrull {
@@ -76,7 +77,7 @@ RankGrid make_grid(const TrainConfig& config, const MpiSession& session) {
 }  // namespace
 
 bool uses_cuda(const TrainConfig& config) {
-  return config.device == DeviceChoice::cuda || (config.device == DeviceChoice::automatic && cuda_available());
+  return uses_cuda(config.device);
 }
 
 RankSession::RankSession(const TrainConfig& config, const MpiSession& session)

@@ -63,14 +63,12 @@ double predict_step(const ModelShape& model, const std::vector<std::int64_t>& le
 
 namespace {
 
-/// The training state is there already.
-std::int64_t tokens_that_fit(const Qwen2Config& model, const StepBenchmarkOptions& options, const Device& device) {
+std::int64_t tokens_beside_state(const Qwen2Config& model, const StepBenchmarkOptions& options, const Device& device) {
   MemoryOptions memory;
   memory.compute_dtype = options.compute_dtype;
   memory.recompute = options.recompute;
   memory.tied_head = model.tie_word_embeddings;
-  const MemoryModel planned(model.shape(), memory);
-  const std::int64_t tokens = planned.most_tokens(device.free_bytes() + planned.fixed().state());
+  const std::int64_t tokens = MemoryModel(model.shape(), memory).most_tokens_beside_state(device.free_bytes());
   if (tokens < 1) throw_run_failure("not one token fits beside the training state: {}", device.description());
   return tokens;
 }
@@ -84,7 +82,7 @@ StepBenchmark bench_step(const Qwen2Config& model, const StepBenchmarkOptions& o
   const auto parameters = make_trainable_parameters(table, {options.compute_dtype, true}, *device, *self);
   parameters->set_values(
       [&](const BlockOnHost& block) { initialize_parameters(1, model.initializer_range, table, block); });
-  const std::int64_t tokens = options.fill_memory ? tokens_that_fit(model, options, *device) : options.tokens;
+  const std::int64_t tokens = options.fill_memory ? tokens_beside_state(model, options, *device) : options.tokens;
   TransformerOptions model_options;
   model_options.compute_dtype = options.compute_dtype;
   model_options.max_tokens = tokens;

@@ -74,6 +74,10 @@ class MemoryModel {
   /// The most tokens of a rank with `memory_bytes`, of which a twentieth stays free for what is not planned (the
   /// allocator's gaps, libraries). At most 0 when not even the fixed part fits.
   std::int64_t most_tokens(std::int64_t memory_bytes) const;
+  /// The same where the training state is allocated and `free_bytes` are left.
+  std::int64_t most_tokens_beside_state(std::int64_t free_bytes) const {
+    return most_tokens(free_bytes + fixed_.state());
+  }
 
  private:
   std::int64_t loss_chunk_bytes(std::int64_t tokens) const;
