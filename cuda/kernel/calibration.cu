@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(warp) load_matrices(std::uint32_t* out, const 
   for (int i = static_cast<int>(threadIdx.x); i < matrix_rows * row_stride; i += warp) rows[i] = in[i];
   __syncthreads();
   std::uint32_t registers[4];
-  ldmatrix_x4<transposed>(registers, rows + place_of_row(static_cast<int>(threadIdx.x)) * row_stride);
+  ldmatrix_x4<transposed>(registers, SharedRow(rows + place_of_row(static_cast<int>(threadIdx.x)) * row_stride));
   for (int i = 0; i < 4; ++i) out[threadIdx.x * 4 + static_cast<unsigned>(i)] = registers[i];
 }
 

@@ -11,7 +11,7 @@
 
 #define SHARED_ARRAY(T, name, count) __shared__ __align__(16) T name[count]
 #define DYNAMIC_SHARED_ARRAY(T, name)                                    \
-  extern __shared__ __align__(128) unsigned char dynamic_shared_bytes[]; \
+  extern __shared__ __align__(256) unsigned char dynamic_shared_bytes[]; \
   T* const name = reinterpret_cast<T*>(dynamic_shared_bytes)
 
 namespace skrull {

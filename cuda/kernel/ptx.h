@@ -17,17 +17,32 @@ __device__ inline void mma_m16n8k16_bf16(float (&d)[4], const std::uint32_t (&a)
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+/// 32 bits suffice: arithmetic with pointers takes twice as many registers and instructions.
+class SharedRow {
+ public:
+  __device__ explicit SharedRow(const __nv_bfloat16* row) : address_(shared_address(row)) {}
+  __device__ SharedRow operator+(int elements) const { return SharedRow(address_ + bytes(elements)); }
+  __device__ SharedRow operator^(int elements) const { return SharedRow(address_ ^ bytes(elements)); }
+  __device__ std::uint32_t address() const { return address_; }
+
+ private:
+  __device__ explicit SharedRow(std::uint32_t address) : address_(address) {}
+  __device__ static std::uint32_t bytes(int elements) { return 2 * static_cast<std::uint32_t>(elements); }
+
+  std::uint32_t address_;
+};
+
 template <bool transposed>
-__device__ inline void ldmatrix_x4(std::uint32_t (&r)[4], const __nv_bfloat16* row) {
+__device__ inline void ldmatrix_x4(std::uint32_t (&r)[4], SharedRow row) {
   if constexpr (transposed) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3},[%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(row))
+                 : "r"(row.address())
                  : "memory");
   } else {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3},[%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(row))
+                 : "r"(row.address())
                  : "memory");
   }
 }

@@ -5,6 +5,8 @@
 // go through the query heads of the group and their queries, one whose blocks own a tile of queries and go through the
 // keys. What a block owns are the rows of all its products, so weights pass from one product to the next in registers.
 
+#include <type_traits>
+
 #include "kernel/kernel.h"
 #include "ops/attention_general.h"
 #include "ops/attention_mma.h"
@@ -24,15 +26,16 @@ struct BackwardArguments {
   float scale, exponent_scale;
 };
 
-/// 128 rows are owned by a block and `others` of the other side are in shared memory at once: as many as leave room for
-/// the sums in registers.
+/// 128 rows are owned by a block, 32 of the other side are in shared memory at once. Reading that is what takes
+/// longest, so registers are filled with what saves reads: sums of a warp's rows, weights, and where it owns but 16
+/// rows, those.
 template <int kDim>
 struct KeyTiling {
   static constexpr int blocks = kDim == 64 ? 2 : 1;  ///< of 16 rows that a warp owns, with two sums of kDim columns
   static constexpr int keys = 128;
   static constexpr int threads = keys / (16 * blocks) * 32;
   static constexpr int queries = 32;
-  static constexpr int queries_at_once = kDim == 64 ? 16 : 32;  ///< whose weights and their gradients fit the registers
+  static constexpr int queries_at_once = kDim == 64 ? 32 : 16;  ///< whose weights and their gradients fit the registers
   static constexpr std::size_t shared_bytes =
       (2 * keys + 4 * queries) * kDim * sizeof(bf16) + 2 * queries * sizeof(float2);
 };
@@ -43,9 +46,15 @@ struct QueryTiling {
   static constexpr int queries = 128;
   static constexpr int threads = queries / (16 * blocks) * 32;
   static constexpr int keys = 32;
-  static constexpr int keys_at_once = kDim == 64 ? 32 : 16;  ///< whose weights and their gradients fit the registers
   static constexpr std::size_t shared_bytes = (2 * queries + 4 * keys) * kDim * sizeof(bf16) + queries * sizeof(float2);
 };
+
+/// A warp's rows of its block's tiles.
+template <int kDim>
+using KeyRows = std::conditional_t<kDim == 64, SharedRows<KeyTiling<kDim>::blocks, kDim>,
+                                   RowsInRegisters<KeyTiling<kDim>::blocks, kDim>>;
+template <int kDim>
+using QueryRows = SharedRows<QueryTiling<kDim>::blocks, kDim>;
 
 /// Shift and delta of a query row.
 __device__ float2 row_statistics(const BackwardArguments& arguments, int row, int head) {
@@ -113,9 +122,9 @@ __device__ void mask_columns(Accumulator<kBlocks, kQueries>& scores, const Segme
 
 /// Adds what a tile of queries gives to the warp's keys.
 template <int kDim>
-__device__ void add_queries(const Segment& segment, int warp_key, int warp_row, int query, const bf16* k_tile,
-                            const bf16* v_tile, const bf16* q_tile, const bf16* dout_tile, const float2* statistics,
-                            float exponent_scale, KeyGradients<kDim>& sums) {
+__device__ void add_queries(const Segment& segment, int key, int query, const KeyRows<kDim>& k, const KeyRows<kDim>& v,
+                            const bf16* q_tile, const bf16* dout_tile, const float2* statistics, float exponent_scale,
+                            KeyGradients<kDim>& sums) {
   using Tiling = KeyTiling<kDim>;
   constexpr int blocks = Tiling::blocks;
   constexpr int queries = Tiling::queries_at_once;
@@ -124,9 +133,9 @@ __device__ void add_queries(const Segment& segment, int warp_key, int warp_row, 
   for (int part = 0; part < Tiling::queries; part += queries) {
     const float2* statistics_of_part = statistics + part + lane % 4 * 2;
     Accumulator<blocks, queries> weights = {};
-    multiply_rows<blocks, queries, kDim>(weights, k_tile, warp_row, q_tile + part * kDim);
-    if (warp_key + blocks * 16 > segment.visible_keys(query + part))
-      mask_columns<blocks, queries>(weights, segment, warp_key, query + part);
+    multiply_rows<blocks, queries>(weights, k, q_tile + part * kDim);
+    if (key + blocks * 16 > segment.visible_keys(query + part))
+      mask_columns<blocks, queries>(weights, segment, key, query + part);
 #pragma unroll
     for (int n = 0; n < queries / 8; ++n) {
 #pragma unroll
@@ -139,7 +148,7 @@ __device__ void add_queries(const Segment& segment, int warp_key, int warp_row, 
     }
     multiply_weights<blocks, queries, kDim>(sums.dv, weights, dout_tile + part * kDim);
     Accumulator<blocks, queries> dweights = {};
-    multiply_rows<blocks, queries, kDim>(dweights, v_tile, warp_row, dout_tile + part * kDim);
+    multiply_rows<blocks, queries>(dweights, v, dout_tile + part * kDim);
 #pragma unroll
     for (int n = 0; n < queries / 8; ++n) {
 #pragma unroll
@@ -185,6 +194,11 @@ __global__ void __launch_bounds__(KeyTiling<kDim>::threads)
   tiles.load(q_tiles, dout_tiles);
   if (threadIdx.x < Tiling::queries) statistics[threadIdx.x] = tiles.statistics();
 
+  cp_async_wait<0>();
+  __syncthreads();
+  const KeyRows<kDim> k_rows(k_tile, warp_row);
+  const KeyRows<kDim> v_rows(v_tile, warp_row);
+
   KeyGradients<kDim> sums;
   int now = 0;
 #pragma unroll 1
@@ -200,7 +214,7 @@ __global__ void __launch_bounds__(KeyTiling<kDim>::threads)
       next_statistics = tiles.statistics();
     }
     if (warp_key < segment.keys_of_rows(query, Tiling::queries))
-      add_queries<kDim>(segment, warp_key, warp_row, query, k_tile, v_tile, q_tiles + now * tile_elements,
+      add_queries<kDim>(segment, warp_key, query, k_rows, v_rows, q_tiles + now * tile_elements,
                         dout_tiles + now * tile_elements, statistics + now * Tiling::queries, arguments.exponent_scale,
                         sums);
     if (threadIdx.x < Tiling::queries) statistics[next * Tiling::queries + threadIdx.x] = next_statistics;
@@ -212,37 +226,39 @@ __global__ void __launch_bounds__(KeyTiling<kDim>::threads)
 
 // --- gradients of queries ---
 
-/// Adds what a tile of keys gives to the warp's queries.
+/// Adds what a tile of keys gives to the warp's queries; `statistics` are theirs.
 template <int kDim>
-__device__ void add_keys(const Segment& segment, int warp_query, int warp_row, int key, const bf16* q_tile,
-                         const bf16* dout_tile, const bf16* k_tile, const bf16* v_tile, const float2* statistics,
+__device__ void add_keys(const Segment& segment, int query, int key, const QueryRows<kDim>& q,
+                         const QueryRows<kDim>& dout, const bf16* k_tile, const bf16* v_tile, const float2* statistics,
                          float exponent_scale, Accumulator<QueryTiling<kDim>::blocks, kDim>& sums) {
-  using Tiling = QueryTiling<kDim>;
-  constexpr int blocks = Tiling::blocks;
-  constexpr int keys = Tiling::keys_at_once;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-#pragma unroll 1
-  for (int part = 0; part < Tiling::keys; part += keys) {
-    Accumulator<blocks, keys> weights = {};
-    Accumulator<blocks, keys> dweights = {};
-    multiply_rows<blocks, keys, kDim>(weights, q_tile, warp_row, k_tile + part * kDim);
-    multiply_rows<blocks, keys, kDim>(dweights, dout_tile, warp_row, v_tile + part * kDim);
-    if (key + part + keys > segment.visible_keys(warp_query))
-      mask_scores<blocks, keys>(weights, segment, warp_query, key + part);
+  constexpr int blocks = QueryTiling<kDim>::blocks;
+  constexpr int keys = QueryTiling<kDim>::keys;
+  const float2* statistics_of_thread = statistics + threadIdx.x % 32 / 4;
+  Accumulator<blocks, keys> weights = {};
+  multiply_rows<blocks, keys>(weights, q, k_tile);
+  if (key + keys > segment.visible_keys(query)) mask_scores<blocks, keys>(weights, segment, query, key);
 #pragma unroll
-    for (int block = 0; block < blocks; ++block) {
+  for (int block = 0; block < blocks; ++block) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const auto [shift, delta] = statistics[warp_row + block * 16 + e / 2 * 8 + lane / 4];
+    for (int e = 0; e < 4; ++e) {
+      const float shift = statistics_of_thread[block * 16 + e / 2 * 8].x;
 #pragma unroll
-        for (int n = 0; n < keys / 8; ++n) {
-          float& weight = weights[block][n][e];
-          weight = fast_exp2(fmaf(weight, exponent_scale, -shift)) * (dweights[block][n][e] - delta);
-        }
-      }
+      for (int n = 0; n < keys / 8; ++n)
+        weights[block][n][e] = fast_exp2(fmaf(weights[block][n][e], exponent_scale, -shift));
     }
-    multiply_weights<blocks, keys, kDim>(sums, weights, k_tile + part * kDim);
   }
+  Accumulator<blocks, keys> dweights = {};
+  multiply_rows<blocks, keys>(dweights, dout, v_tile);
+#pragma unroll
+  for (int block = 0; block < blocks; ++block) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const float delta = statistics_of_thread[block * 16 + e / 2 * 8].y;
+#pragma unroll
+      for (int n = 0; n < keys / 8; ++n) weights[block][n][e] *= dweights[block][n][e] - delta;
+    }
+  }
+  multiply_weights<blocks, keys, kDim>(sums, weights, k_tile);
 }
 
 template <int kDim>
@@ -291,6 +307,8 @@ __global__ void __launch_bounds__(QueryTiling<kDim>::threads)
   statistics[threadIdx.x] =
       inside ? row_statistics(arguments, first + static_cast<int>(threadIdx.x), head) : make_float2(INFINITY, 0);
 
+  const QueryRows<kDim> q_rows(q_tile, warp_row);
+  const QueryRows<kDim> dout_rows(dout_tile, warp_row);
   Accumulator<Tiling::blocks, kDim> sums = {};
 #pragma unroll 1
   for (int key = 0; key < tile_keys; key += Tiling::keys) {
@@ -299,8 +317,8 @@ __global__ void __launch_bounds__(QueryTiling<kDim>::threads)
     __syncthreads();  // these keys and values are there, nobody uses those before any more
     if (key + Tiling::keys < tile_keys) load_keys(key + Tiling::keys, 1 - now);
     if (key < warp_keys)
-      add_keys<kDim>(segment, warp_query, warp_row, key, q_tile, dout_tile, k_tiles + now * tile_elements,
-                     v_tiles + now * tile_elements, statistics, arguments.exponent_scale, sums);
+      add_keys<kDim>(segment, warp_query, key, q_rows, dout_rows, k_tiles + now * tile_elements,
+                     v_tiles + now * tile_elements, statistics + warp_row, arguments.exponent_scale, sums);
   }
   add_result<Tiling::blocks, kDim>(arguments.dq, first, warp_row, valid, column, arguments.scale, sums);
 }

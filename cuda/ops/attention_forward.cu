@@ -146,6 +146,7 @@ __global__ void __launch_bounds__(threads) forward_kernel(const __grid_constant_
                                       head * kDim);
     load_keys(0, 0);
   }
+  const SharedRows<blocks_of_rows, kDim> q_rows(q_tile, warp_row - tile_row);
   for (int key = 0; key < keys_of_tile; key += tile_keys) {
     const int now = key / tile_keys % 2;
     cp_async_wait<0>();
@@ -153,7 +154,7 @@ __global__ void __launch_bounds__(threads) forward_kernel(const __grid_constant_
     if (key + tile_keys < keys_of_tile) load_keys(key + tile_keys, 1 - now);
     if (key >= keys_of_warp) continue;
     Accumulator<blocks_of_rows, tile_keys> scores = {};
-    multiply_rows<blocks_of_rows, tile_keys, kDim>(scores, q_tile, warp_row - tile_row, k_tiles + now * tile_elements);
+    multiply_rows<blocks_of_rows, tile_keys>(scores, q_rows, k_tiles + now * tile_elements);
     if (key + tile_keys > keys_of_all_rows) mask_scores<blocks_of_rows, tile_keys>(scores, segment, warp_row, key);
     online_softmax<kDim, tile_keys>(scores, state, result, arguments.exponent_scale);
     multiply_weights<blocks_of_rows, tile_keys, kDim>(result, scores, v_tiles + now * tile_elements);

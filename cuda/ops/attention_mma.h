@@ -21,19 +21,19 @@ __device__ inline int tile_offset(int row, int chunk) {
   return row * kDim + (chunk ^ (row % 8)) * chunk_elements;
 }
 
-/// Where a lane's row of ldmatrix begins in a tile, for 16 rows and the 16 columns from chunk 0 on: matrices are (rows
-/// 0-7, chunk 0), (rows 8-15, chunk 0), (rows 0-7, chunk 1), (rows 8-15, chunk 1) as mma takes its A, and its B
-/// transposed. 16 k columns further on it is `^ 16 k`, 16 rows further on `+ 16 kDim`.
+/// The lane's row of ldmatrix, for the 16 rows and 16 columns that a tile begins with: matrices are (rows 0-7, chunk
+/// 0), (rows 8-15, chunk 0), (rows 0-7, chunk 1), (rows 8-15, chunk 1) as mma takes its A, and its B transposed. 16 k
+/// columns further on it is `^ 16 k`, 16 rows further on `+ 16 kDim`; a tile is aligned to its rows.
 template <int kDim>
-__device__ inline int fragment_offset() {
+__device__ inline SharedRow fragment_row(const bf16* tile) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  return tile_offset<kDim>(lane % 16, lane / 16);
+  return SharedRow(tile + tile_offset<kDim>(lane % 16, lane / 16));
 }
 /// The same with rows and chunks in turn, as mma takes two pieces of B whose columns are the tile's rows.
 template <int kDim>
-__device__ inline int column_fragment_offset() {
+__device__ inline SharedRow column_fragment_row(const bf16* tile) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  return tile_offset<kDim>(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+  return SharedRow(tile + tile_offset<kDim>(lane / 16 * 8 + lane % 8, lane / 8 % 2));
 }
 
 /// Starts copying rows [first, first + kRows) of `source`, kDim columns from `column`, into a tile by all kThreads
@@ -66,22 +66,56 @@ __device__ inline std::uint32_t pack_bf16(float first, float second) {
 template <int kBlocks, int kColumns>
 using Accumulator = float[kBlocks][kColumns / 8][4];
 
-/// result += A B^T: A is the kBlocks * 16 rows of tile `a` from `a_row`, B the kColumns rows of tile `b`.
-template <int kBlocks, int kColumns, int kDim>
-__device__ inline void multiply_rows(Accumulator<kBlocks, kColumns>& result, const bf16* a, int a_row, const bf16* b) {
-  const bf16* rows_of_a = a + a_row * kDim;
-  const int offset_of_a = fragment_offset<kDim>();
-  const int offset_of_b = column_fragment_offset<kDim>();
+/// What a warp multiplies, mma's A: kBlocks * 16 rows of a tile, in shared memory.
+template <int kBlocks, int kDim>
+class SharedRows {
+ public:
+  __device__ SharedRows(const bf16* tile, int row) : rows_(tile + row * kDim) {}
+  __device__ void read(int k, std::uint32_t (&fragments)[kBlocks][4]) const {
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block)
+      ldmatrix_x4<false>(fragments[block], (fragment_row<kDim>(rows_) ^ 16 * k) + block * 16 * kDim);
+  }
+
+ private:
+  const bf16* rows_;
+};
+
+/// The same in registers, for rows that are multiplied again and again: what a warp reads of shared memory, not what it
+/// computes, is what a product of few rows takes time for.
+template <int kBlocks, int kDim>
+class RowsInRegisters {
+ public:
+  __device__ RowsInRegisters(const bf16* tile, int row) {
+    const SharedRows<kBlocks, kDim> rows(tile, row);
+#pragma unroll
+    for (int k = 0; k < kDim / 16; ++k) rows.read(k, fragments_[k]);
+  }
+  __device__ void read(int k, std::uint32_t (&fragments)[kBlocks][4]) const {
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) fragments[block][i] = fragments_[k][block][i];
+    }
+  }
+
+ private:
+  std::uint32_t fragments_[kDim / 16][kBlocks][4];
+};
+
+/// result += A B^T: A is SharedRows or RowsInRegisters, B the kColumns rows of tile `b`.
+template <int kBlocks, int kColumns, int kDim, template <int, int> class RowsOfA>
+__device__ inline void multiply_rows(Accumulator<kBlocks, kColumns>& result, const RowsOfA<kBlocks, kDim>& a,
+                                     const bf16* b) {
+  const SharedRow rows_of_b = column_fragment_row<kDim>(b);
 #pragma unroll
   for (int k = 0; k < kDim / 16; ++k) {
     std::uint32_t of_a[kBlocks][4];
-#pragma unroll
-    for (int block = 0; block < kBlocks; ++block)
-      ldmatrix_x4<false>(of_a[block], rows_of_a + (offset_of_a ^ 16 * k) + block * 16 * kDim);
+    a.read(k, of_a);
 #pragma unroll
     for (int n = 0; n < kColumns / 16; ++n) {
       std::uint32_t of_b[4];
-      ldmatrix_x4<false>(of_b, b + (offset_of_b ^ 16 * k) + n * 16 * kDim);
+      ldmatrix_x4<false>(of_b, (rows_of_b ^ 16 * k) + n * 16 * kDim);
       const std::uint32_t left[2] = {of_b[0], of_b[1]};
       const std::uint32_t right[2] = {of_b[2], of_b[3]};
 #pragma unroll
@@ -97,7 +131,7 @@ __device__ inline void multiply_rows(Accumulator<kBlocks, kColumns>& result, con
 template <int kBlocks, int kRows, int kDim>
 __device__ inline void multiply_weights(Accumulator<kBlocks, kDim>& result, const Accumulator<kBlocks, kRows>& weights,
                                         const bf16* b) {
-  const int offset = fragment_offset<kDim>();
+  const SharedRow rows_of_b = fragment_row<kDim>(b);
 #pragma unroll
   for (int k = 0; k < kRows / 16; ++k) {
     std::uint32_t of_weights[kBlocks][4];
@@ -113,7 +147,7 @@ __device__ inline void multiply_weights(Accumulator<kBlocks, kDim>& result, cons
 #pragma unroll
     for (int n = 0; n < kDim / 16; ++n) {
       std::uint32_t of_b[4];
-      ldmatrix_x4<true>(of_b, b + (offset ^ 16 * n) + k * 16 * kDim);
+      ldmatrix_x4<true>(of_b, (rows_of_b ^ 16 * n) + k * 16 * kDim);
       const std::uint32_t left[2] = {of_b[0], of_b[1]};
       const std::uint32_t right[2] = {of_b[2], of_b[3]};
 #pragma unroll

@@ -47,13 +47,25 @@ inline void mma_m16n8k16_bf16(float (&d)[4], const std::uint32_t (&a)[4], const 
   simt::mma_m16n8k16(d, a, b, where);
 }
 
+class SharedRow {
+ public:
+  explicit SharedRow(const __nv_bfloat16* row) : address_(reinterpret_cast<std::uintptr_t>(row)) {}
+  SharedRow operator+(int elements) const { return SharedRow(address_ + bytes(elements)); }
+  SharedRow operator^(int elements) const { return SharedRow(address_ ^ bytes(elements)); }
+  std::uintptr_t address() const { return address_; }
+
+ private:
+  explicit SharedRow(std::uintptr_t address) : address_(address) {}
+  static std::uintptr_t bytes(int elements) { return 2 * static_cast<std::uintptr_t>(elements); }
+
+  std::uintptr_t address_;
+};
+
 template <bool transposed>
-void ldmatrix_x4(std::uint32_t (&r)[4], const __nv_bfloat16* row, CallPosition where = CallPosition::current()) {
-  if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) {
-    simt::fail_at({"ldmatrix", where}, "the row is not aligned to 16 bytes");
-  }
+void ldmatrix_x4(std::uint32_t (&r)[4], SharedRow row, CallPosition where = CallPosition::current()) {
+  if (row.address() % 16 != 0) simt::fail_at({"ldmatrix", where}, "the row is not aligned to 16 bytes");
   std::uint16_t elements[8];
-  std::memcpy(elements, row, sizeof(elements));  // read here, where sanitizers see it
+  std::memcpy(elements, reinterpret_cast<const void*>(row.address()), sizeof(elements));  // where sanitizers see it
   simt::load_matrices(transposed, r, elements, where);
 }
 

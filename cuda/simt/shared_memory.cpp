@@ -18,7 +18,7 @@ PoisonedMemory::PoisonedMemory(std::size_t bytes) : bytes_(bytes) {
     data_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data_ == MAP_FAILED) throw std::bad_alloc();
   } else {
-    constexpr std::size_t alignment = 128;
+    constexpr std::size_t alignment = 256;
     if (posix_memalign(&data_, alignment, bytes) != 0) throw std::bad_alloc();
   }
   std::memset(data_, 0xFF, bytes);

@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(32) copy_not_aligned(const float* in) {
 __global__ void __launch_bounds__(32) matrix_not_aligned(float* out) {
   SHARED_ARRAY(bf16, buffer, 300);
   std::uint32_t r[4];
-  ldmatrix_x4<false>(r, buffer + 8 * threadIdx.x + 1);
+  ldmatrix_x4<false>(r, SharedRow(buffer + 8 * threadIdx.x + 1));
   out[threadIdx.x] = static_cast<float>(r[0]);
 }
 __global__ void __launch_bounds__(32) much_static_memory(float* out) {
