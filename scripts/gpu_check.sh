@@ -47,24 +47,34 @@ begin=$SECONDS
 time_limit=450
 [[ $device == cpu ]] && time_limit=3600  # nobody waits for a GPU
 
-# step NAME SECONDS COMMAND...: its last line of standard output goes to json/NAME.json, the rest to log/NAME.log.
+row() { rows+=("$1|$2|$3|$4"); printf '%-34s %-8s %4s s  %s\n' "$1" "$2" "$3" "$4" >&2; }
+ok() { row "$1" ok "$took" "$2"; }
+fail() { row "$1" FAILED "$took" "$2"; failed=1; }
+
+# step NAME SECONDS COMMAND...: whether it succeeded; a row of the table, or a line of what could not be tested, says why
+# it did not. Its last line of standard output goes to json/NAME.json, standard error to log/NAME.log.
 step() {
   local name="$1" limit="$2" left=$((time_limit - SECONDS + begin))
   shift 2
-  if [[ $left -lt 10 ]]; then
-    missing+=("$name: the time was up")
-    return 1
-  fi
-  local start=$SECONDS
   [[ $device == cpu ]] && limit=$((10 * limit))
-  timeout --kill-after=5 "$((limit < left ? limit : left))" "$@" >"$out/log/$name.out" 2>"$out/log/$name.log"
-  local code=$?
-  tail -n 1 "$out/log/$name.out" | grep '^{' >"$out/json/$name.json" || rm -f "$out/json/$name.json"
+  local allowed=$((limit < left ? limit : left)) start=$SECONDS code=124
+  if [[ $left -ge 5 ]]; then
+    timeout --kill-after=5 "$allowed" "$@" >"$out/log/$name.out" 2>"$out/log/$name.log"
+    code=$?
+    tail -n 1 "$out/log/$name.out" | grep '^{' >"$out/json/$name.json" || rm -f "$out/json/$name.json"
+  fi
   took=$((SECONDS - start))
-  [[ $code -eq 0 ]]
+  [[ $code -eq 0 ]] && return 0
+  if [[ ($code -eq 124 || $code -eq 137) && $allowed -lt $limit ]]; then
+    missing+=("$name: the time was up")
+  elif [[ $code -eq 124 || $code -eq 137 ]]; then
+    fail "$name" "took longer than $limit s: $(last_words "$name")"
+  else
+    fail "$name" "$(last_words "$name")"
+  fi
+  return 1
 }
 
-row() { rows+=("$1|$2|$3|$4"); printf '%-34s %-8s %4s s  %s\n' "$1" "$2" "$3" "$4" >&2; }
 # value FILE KEY: the number behind the first "KEY": of a line of JSON.
 value() { grep -o "\"$2\":[-+0-9.eE]*" "$1" 2>/dev/null | head -n 1 | cut -d: -f2; }
 last_words() { tail -n 1 "$out/log/$1.log" | cut -c1-160; }
@@ -76,25 +86,27 @@ ranks() {  # ranks N COMMAND...
 }
 export -f ranks
 
-check() {  # check NAME SECONDS COMMAND...: a step that must succeed
-  if step "$@"; then
-    row "$1" ok "$took" ""
-    return 0
-  fi
-  row "$1" FAILED "${took:-0}" "$(last_words "$1")"
-  failed=1
-  return 1
+check() { step "$@" && ok "$1" ""; }  # check NAME SECONDS COMMAND...
+
+# measure NAME SECONDS SHOWN COMMAND...: SHOWN is what the row says, each {KEY} replaced by that value of the result.
+measure() {
+  local name="$1" limit="$2" shown="$3"
+  shift 3
+  step "$name" "$limit" "$@" || return
+  while [[ $shown =~ \{([a-z_]+)\} ]]; do
+    shown="${shown//"${BASH_REMATCH[0]}"/$(value "$out/json/$name.json" "${BASH_REMATCH[1]}" | awk '{printf "%.4g", $1}')}"
+  done
+  ok "$name" "$shown"
 }
 
-measure() {  # measure NAME SECONDS UNIT KEY COMMAND...
-  local name="$1" limit="$2" unit="$3" key="$4"
-  shift 4
-  if step "$name" "$limit" "$@"; then
-    row "$name" ok "$took" "$(value "$out/json/$name.json" "$key") $unit"
-  else
-    row "$name" FAILED "${took:-0}" "$(last_words "$name")"
-    failed=1
-  fi
+# As many tokens as fit must fill the memory to within 5%, without running out.
+fill_memory() {  # fill_memory NAME SECONDS COMMAND...
+  step "$@" || return
+  local result="$out/json/$1.json" share
+  share="$(value "$result" filled_share)"
+  local shown
+  shown="$(awk -v share="$share" 'BEGIN { printf "%.1f%% of the free memory", 100 * share }'), $(value "$result" tokens) tokens"
+  if awk -v share="$share" 'BEGIN { exit !(share >= 0.95) }'; then ok "$1" "$shown"; else fail "$1" "$shown, expected 95%"; fi
 }
 
 # -- The machine, and every operation against its definition.
@@ -142,17 +154,12 @@ same_losses() {  # same_losses NAME REFERENCE LIMIT RANKS OPTIONS...
     return
   fi
   [[ $count -gt 1 ]] && command=(bash -c 'ranks "$@"' ranks "$count" "${command[@]}")
-  if ! step "$name" 90 "${command[@]}"; then
-    row "$name" FAILED "${took:-0}" "$(last_words "$name")"
-    failed=1
-    return
-  fi
+  step "$name" 90 "${command[@]}" || return
   local distance
   if distance="$(compare "$name" "$reference" "$limit")"; then
-    row "$name" ok "$took" "losses within $distance of $reference"
+    ok "$name" "losses within $distance of $reference"
   else
-    row "$name" FAILED "$took" "losses differ by $distance from $reference, expected at most $limit"
-    failed=1
+    fail "$name" "losses differ by $distance from $reference, expected at most $limit"
   fi
 }
 if check cpu-reference 60 "$skrull" "${training[@]}" "output_dir=$out/runs/cpu-reference" device=cpu; then
@@ -171,26 +178,31 @@ fi
 # -- Speed. One JSON object each.
 bench=("$skrull" bench)
 common=(--device "$device" --compute-dtype bfloat16 --json)
+ops_shown="{gigabytes_per_second} GB/s of a plain copy"
+attention_shown="{ratio} of the products' rate; forward {forward_gflops}, backward {backward_gflops} GFLOP/s"
+step_shown="{model_flops_utilization} of the peak (MFU), {tokens_per_second} tokens/s"
 if [[ $quick == no ]]; then
-  measure ops-0.5b 60 "GB/s of a plain copy" gigabytes_per_second "${bench[@]}" ops --model 0.5b --tokens 8192 --seconds 0.02 "${common[@]}"
-  measure ops-7b 60 "GB/s of a plain copy" gigabytes_per_second "${bench[@]}" ops --model 7b --tokens 8192 --seconds 0.02 "${common[@]}"
+  measure ops-0.5b 60 "$ops_shown" "${bench[@]}" ops --model 0.5b --tokens 8192 --seconds 0.02 "${common[@]}"
+  measure ops-7b 60 "$ops_shown" "${bench[@]}" ops --model 7b --tokens 8192 --seconds 0.02 "${common[@]}"
   for length in 1024 4096 16384 65536 131072; do
-    measure "attention-7b-$length" 40 "of the products' rate" ratio "${bench[@]}" attention --model 7b --length "$length" \
+    measure "attention-7b-$length" 40 "$attention_shown" "${bench[@]}" attention --model 7b --length "$length" \
       --seconds 0.05 "${common[@]}"
   done
-  measure attention-0.5b-16384 40 "of the products' rate" ratio "${bench[@]}" attention --model 0.5b --length 16384 \
-    --seconds 0.05 "${common[@]}"
-  measure step-0.5b 60 "of the peak (MFU)" model_flops_utilization "${bench[@]}" step --model 0.5b --tokens 32768 "${common[@]}"
-  measure step-1.5b 60 "of the peak (MFU)" model_flops_utilization "${bench[@]}" step --model 1.5b --tokens 16384 "${common[@]}"
-  measure step-7b-8-layers 60 "of the peak (MFU)" model_flops_utilization "${bench[@]}" step --model 7b --layers 8 \
-    --tokens 16384 "${common[@]}"
-  measure step-0.5b-full-memory 90 "tokens in one micro-batch" tokens "${bench[@]}" step --model 0.5b --fill-memory \
-    --recompute --steps 1 "${common[@]}"
-  measure profile 120 "rounds" rounds "$skrull" profile --device "$device" --compute-dtype bfloat16 \
-    --output "$out/machine.profile.json" --overwrite --json
-else
-  measure step-small 60 "of the peak (MFU)" model_flops_utilization "${bench[@]}" step --model 0.5b --layers 2 --tokens 256 \
+  measure attention-0.5b-16384 40 "$attention_shown" "${bench[@]}" attention --model 0.5b --length 16384 --seconds 0.05 \
+    "${common[@]}"
+  measure step-0.5b 60 "$step_shown" "${bench[@]}" step --model 0.5b --tokens 32768 "${common[@]}"
+  measure step-1.5b 60 "$step_shown" "${bench[@]}" step --model 1.5b --tokens 16384 "${common[@]}"
+  measure step-7b-8-layers 60 "$step_shown" "${bench[@]}" step --model 7b --layers 8 --tokens 16384 "${common[@]}"
+  # The tokens that fit are the longest context too; as one sequence they would take minutes.
+  fill_memory full-memory-1.5b 90 "${bench[@]}" step --model 1.5b --fill-memory --longest 8192 --steps 1 "${common[@]}"
+  fill_memory full-memory-0.5b-recompute 90 "${bench[@]}" step --model 0.5b --fill-memory --longest 8192 --recompute \
     --steps 1 "${common[@]}"
+  profile=("$skrull" profile --device "$device" --compute-dtype bfloat16 --output "$out/machine.profile.json" --overwrite
+    --json)
+  [[ $gpus -gt 1 ]] && profile=(bash -c 'ranks "$@"' ranks "$gpus" "${profile[@]}")
+  measure profile 120 "{rounds} rounds" "${profile[@]}"
+else
+  measure step-small 60 "$step_shown" "${bench[@]}" step --model 0.5b --layers 2 --tokens 256 --steps 1 "${common[@]}"
 fi
 
 # -- The report.

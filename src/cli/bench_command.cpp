@@ -24,6 +24,7 @@ struct BenchArguments {
   std::string profile;
   bool recompute = false;
   std::int64_t length = 4096;
+  std::int64_t longest = 0;
   double seconds = 0.2;
   bool json = false;
   StepBenchmarkOptions step;
@@ -46,8 +47,9 @@ OrderedJson step_result(const BenchArguments& arguments, const Qwen2Config& mode
       result.tokens, result.step_seconds, result.update_seconds, result.step_flops_per_second / 1e9, 100 * result.ratio,
       result.product_flops_per_second / 1e9, static_cast<double>(result.tokens) / result.step_seconds,
       100 * result.model_flops_utilization(), result.peak_flops_per_second / 1e9);
-  log::info("memory: planned {}, most resident {}", format_bytes(result.planned_bytes),
-            format_bytes(result.peak_bytes));
+  log::info("memory: planned {}, most resident {}, {:.1f}% of the {} that were free",
+            format_bytes(result.planned_bytes), format_bytes(result.peak_bytes), 100 * result.filled_share(),
+            format_bytes(result.available_bytes));
   OrderedJson json = {{"bench", "step"},
                       {"device", result.device},
                       {"compute_dtype", name_of(arguments.step.compute_dtype)},
@@ -64,8 +66,10 @@ OrderedJson step_result(const BenchArguments& arguments, const Qwen2Config& mode
                       {"tokens_per_second", static_cast<double>(result.tokens) / result.step_seconds},
                       {"peak_gflops_per_second", result.peak_flops_per_second / 1e9},
                       {"model_flops_utilization", result.model_flops_utilization()},
+                      {"available_bytes", result.available_bytes},
                       {"planned_bytes", result.planned_bytes},
-                      {"peak_bytes", result.peak_bytes}};
+                      {"peak_bytes", result.peak_bytes},
+                      {"filled_share", result.filled_share()}};
   if (profile) {
     const double predicted = predict_step(model.shape(), result.lengths, arguments.step.recompute, *profile);
     log::info("profile {} predicts {:.4g} s: {:.1f}% of the measured {:.4g} s", profile->name, predicted,
@@ -150,6 +154,8 @@ int bench(const Arguments& arguments) {
   app.add_option("--profile", parsed.profile,
                  "of `step`: a hardware profile, by name or file; its prediction is printed beside the measured time");
   app.add_option("--tokens", parsed.step.tokens, "of the micro-batch")->check(at_least_one());
+  app.add_option("--longest", parsed.longest, "of `step`: the most tokens of one of its sequences; 0: half of them all")
+      ->check(CLI::NonNegativeNumber);
   app.add_flag("--fill-memory", parsed.step.fill_memory, "of `step`: as many tokens as the device has memory for");
   app.add_option("--steps", parsed.step.steps, "measured steps")->check(at_least_one());
   app.add_option("--length", parsed.length, "of the sequence of `attention`")->check(at_least_one());
@@ -165,6 +171,7 @@ int bench(const Arguments& arguments) {
   parsed.step.recompute = parsed.recompute ? Recompute::full : Recompute::selective;
   Qwen2Config model = find_model(parsed.model);
   if (parsed.layers > 0) model.num_layers = parsed.layers;
+  if (parsed.longest > 0) parsed.step.longest = parsed.longest;
 
   OrderedJson result;
   if (parsed.what == "step") {

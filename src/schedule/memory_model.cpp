@@ -194,7 +194,7 @@ std::vector<MemoryCategory> MemoryModel::by_category(std::int64_t tokens) const 
 }
 
 std::int64_t MemoryModel::most_tokens(std::int64_t memory_bytes) const {
-  const std::int64_t usable = memory_bytes - memory_bytes / 20;
+  const std::int64_t usable = memory_bytes - memory_bytes / 25;
   if (usable >= bytes(loss_chunk_tokens_)) return (usable - fixed_.total()) / per_token_.total();
   return (usable - bytes(0)) / (per_token_.total() + loss_row_bytes_);
 }

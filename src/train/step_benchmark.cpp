@@ -77,6 +77,7 @@ std::int64_t tokens_beside_state(const Qwen2Config& model, const StepBenchmarkOp
 
 StepBenchmark bench_step(const Qwen2Config& model, const StepBenchmarkOptions& options) {
   const std::unique_ptr<Device> device = make_local_device(options.device, options.threads);
+  const std::int64_t available_bytes = device->free_bytes();
   const std::unique_ptr<Communicator> self = make_self_communicator(device->ops());
   const ParameterTable table(model);
   const auto parameters = make_trainable_parameters(table, {options.compute_dtype, true}, *device, *self);
@@ -93,8 +94,9 @@ StepBenchmark bench_step(const Qwen2Config& model, const StepBenchmarkOptions& o
   StepBenchmark result;
   result.device = device->description();
   result.tokens = tokens;
-  result.lengths = mixed_lengths(tokens);
+  result.lengths = mixed_lengths(tokens, options.longest);
   result.model_flops = model.training_flops(result.lengths);
+  result.available_bytes = available_bytes;
   result.planned_bytes = device->memory().current_bytes();
   const MicroBatch batch = random_batch(result.lengths, model.vocab_size);
   attention.begin(batch);

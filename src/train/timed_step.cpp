@@ -1,15 +1,16 @@
 #include "timed_step.h"
 
+#include <algorithm>
 #include <ctime>
 
 #include "skrull/core/stopwatch.h"
 
 namespace skrull {
 
-std::vector<std::int64_t> mixed_lengths(std::int64_t tokens) {
+std::vector<std::int64_t> mixed_lengths(std::int64_t tokens, std::int64_t longest) {
   std::vector<std::int64_t> lengths;
   while (tokens > 0) {
-    lengths.push_back((tokens + 1) / 2);
+    lengths.push_back(std::min((tokens + 1) / 2, longest));
     tokens -= lengths.back();
   }
   return lengths;

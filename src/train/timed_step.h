@@ -2,6 +2,7 @@
 // One optimizer step of a random micro-batch, timed: what benchmarks repeat.
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "skrull/data/micro_batch.h"
@@ -11,8 +12,9 @@
 
 namespace skrull {
 
-/// Half of the tokens, half of the rest, ... down to single tokens.
-std::vector<std::int64_t> mixed_lengths(std::int64_t tokens);
+/// Half of the tokens, half of the rest, ... down to single tokens; never more than `longest`.
+std::vector<std::int64_t> mixed_lengths(std::int64_t tokens,
+                                        std::int64_t longest = std::numeric_limits<std::int64_t>::max());
 
 struct StepTime {
   double seconds = 0;            ///< forward, backward, norm, update

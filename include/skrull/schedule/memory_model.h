@@ -71,7 +71,7 @@ class MemoryModel {
   std::int64_t bytes(std::int64_t tokens) const;
   /// The same by category, those without bytes left out.
   std::vector<MemoryCategory> by_category(std::int64_t tokens) const;
-  /// The most tokens of a rank with `memory_bytes`, of which a twentieth stays free for what is not planned (the
+  /// The most tokens of a rank with `memory_bytes`, of which 4% stay free for what is not planned (the
   /// allocator's gaps, libraries). At most 0 when not even the fixed part fits.
   std::int64_t most_tokens(std::int64_t memory_bytes) const;
   /// The same where the training state is allocated and `free_bytes` are left.

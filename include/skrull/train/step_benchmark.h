@@ -2,6 +2,7 @@
 // How fast a whole training step is beside the matrix products it consists of, measured in turns in one run.
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -18,9 +19,10 @@ struct StepBenchmarkOptions {
   DeviceChoice device = DeviceChoice::cpu;
   DType compute_dtype = DType::float32;
   std::int64_t tokens = 2048;  ///< of the one micro-batch, in sequences of half, a quarter, ... of them
-  bool fill_memory = false;    ///< as many tokens as the device has memory for, by the memory model
-  std::int64_t steps = 3;      ///< measured, after one to warm up
-  int threads = 0;             ///< 0: all
+  std::int64_t longest = std::numeric_limits<std::int64_t>::max();  ///< of the sequences
+  bool fill_memory = false;  ///< as many tokens as the device has memory for, by the memory model
+  std::int64_t steps = 3;    ///< measured, after one to warm up
+  int threads = 0;           ///< 0: all
   Recompute recompute = Recompute::selective;
 };
 
@@ -37,9 +39,12 @@ struct StepBenchmark {
   double ratio = 0;                     ///< of the two, the median of the turns
   double peak_flops_per_second = 0;     ///< Device::peak_flops
 
+  std::int64_t available_bytes = 0;  ///< of the device's memory, before anything was allocated
+  std::int64_t planned_bytes = 0;    ///< the memory table's total
+  std::int64_t peak_bytes = 0;       ///< most resident memory of the process; on a GPU the most that was allocated
+
   double model_flops_utilization() const { return step_flops_per_second / peak_flops_per_second; }
-  std::int64_t planned_bytes = 0;  ///< the memory table's total
-  std::int64_t peak_bytes = 0;     ///< most resident memory of the process; on a GPU the most that was allocated
+  double filled_share() const { return static_cast<double>(peak_bytes) / static_cast<double>(available_bytes); }
 };
 
 /// Random weights, random tokens, one rank. All memory is planned as in training.
