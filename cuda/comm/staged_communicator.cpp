@@ -36,6 +36,39 @@ Round round_of(std::span<const std::int64_t> counts, std::int64_t round, std::in
   return result;
 }
 
+/// What an exchange sends to one rank, or receives from it, in its order: both ends cut it at the same places, whatever
+/// else they exchange.
+struct Traffic {
+  Transfer::Kind kind;
+  int peer;
+  std::vector<Transfer> messages;
+  std::int64_t bytes = 0;
+
+  /// Calls part(data, place in the piece, bytes) for the memory of a piece of the whole.
+  template <class Part>
+  void for_parts(std::int64_t begin, std::int64_t count, const Part& part) const {
+    std::int64_t first = 0;  // of the message, in the whole
+    for (const Transfer& message : messages) {
+      const std::int64_t from = std::max(begin, first);
+      const std::int64_t to = std::min(begin + count, first + message.bytes);
+      if (from < to) part(static_cast<char*>(message.data) + (from - first), from - begin, to - from);
+      first += message.bytes;
+    }
+  }
+};
+
+std::vector<Traffic> traffic_of(std::span<const Transfer> transfers) {
+  std::vector<Traffic> result;
+  for (const Transfer& message : transfers) {
+    auto found = std::find_if(result.begin(), result.end(),
+                              [&](const Traffic& one) { return one.kind == message.kind && one.peer == message.peer; });
+    if (found == result.end()) found = result.insert(result.end(), {message.kind, message.peer, {}, 0});
+    found->messages.push_back(message);
+    found->bytes += message.bytes;
+  }
+  return result;
+}
+
 char* bytes_at(void* data, std::int64_t elements, DType dtype) {
   return static_cast<char*>(data) + elements * size_of(dtype);
 }
@@ -123,12 +156,6 @@ class StagedCommunicator final : public Communicator {
         cudaMemcpyAsync(data, host, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, cuda_stream(stream)));
   }
 
-  void reserve(std::int64_t bytes) {
-    if (bytes <= staging_.bytes()) return;
-    last_.synchronize();
-    staging_ = PinnedMemory(bytes);
-  }
-
   Device& device_;
   std::unique_ptr<Communicator> host_;
   std::int64_t piece_bytes_;
@@ -189,32 +216,33 @@ void StagedCommunicator::broadcast(Stream& stream, TensorView buffer, int root) 
   last_ = stream.record();
 }
 
-// Both ends of a message cut it at the same places, and an exchange is as many exchanges as its longest message has
-// pieces: between two ranks they match in order, as the messages do.
+// An exchange is as many exchanges as its longest traffic has pieces: between two ranks they match in order.
 void StagedCommunicator::exchange(Stream& stream, std::span<const Transfer> transfers) {
   check_exchange(transfers, size());
-  reserve(piece_bytes_ * static_cast<std::int64_t>(transfers.size()));
+  const std::int64_t piece = piece_bytes_ / (2 * size());
+  const std::vector<Traffic> traffic = traffic_of(transfers);
   std::int64_t longest = 0;
-  for (const Transfer& transfer : transfers) longest = std::max(longest, transfer.bytes);
-  for (std::int64_t begin = 0; begin < longest; begin += piece_bytes_) {
+  for (const Traffic& one : traffic) longest = std::max(longest, one.bytes);
+  for (std::int64_t begin = 0; begin < longest; begin += piece) {
     std::vector<Transfer> pieces;
-    for (std::size_t i = 0; i < transfers.size(); ++i) {
-      const Transfer& whole = transfers[i];
-      char* place = staging_.data() + static_cast<std::int64_t>(i) * piece_bytes_;
-      const std::int64_t bytes = std::clamp<std::int64_t>(whole.bytes - begin, 0, piece_bytes_);
+    for (std::size_t i = 0; i < traffic.size(); ++i) {
+      const Traffic& one = traffic[i];
+      const std::int64_t bytes = std::clamp<std::int64_t>(one.bytes - begin, 0, piece);
       if (bytes == 0) continue;
-      pieces.push_back({whole.kind, whole.peer, place, bytes});
-      if (whole.kind == Transfer::Kind::send) {
-        copy_out(stream, place, static_cast<const char*>(whole.data) + begin, bytes);
-      }
+      char* place = staging_.data() + static_cast<std::int64_t>(i) * piece;
+      pieces.push_back({one.kind, one.peer, place, bytes});
+      if (one.kind != Transfer::Kind::send) continue;
+      one.for_parts(begin, bytes, [&](const char* data, std::int64_t at, std::int64_t count) {
+        copy_out(stream, place + at, data, count);
+      });
     }
     host_->exchange(stream, pieces);
-    for (std::size_t i = 0; i < transfers.size(); ++i) {
-      const Transfer& whole = transfers[i];
-      if (whole.kind != Transfer::Kind::receive) continue;
-      copy_in(stream, static_cast<char*>(whole.data) + begin,
-              staging_.data() + static_cast<std::int64_t>(i) * piece_bytes_,
-              std::clamp<std::int64_t>(whole.bytes - begin, 0, piece_bytes_));
+    for (std::size_t i = 0; i < traffic.size(); ++i) {
+      const Traffic& one = traffic[i];
+      if (one.kind != Transfer::Kind::receive) continue;
+      const char* place = staging_.data() + static_cast<std::int64_t>(i) * piece;
+      one.for_parts(begin, std::clamp<std::int64_t>(one.bytes - begin, 0, piece),
+                    [&](char* data, std::int64_t at, std::int64_t count) { copy_in(stream, data, place + at, count); });
     }
   }
   last_ = stream.record();

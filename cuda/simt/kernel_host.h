@@ -104,7 +104,7 @@ template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), LaunchGrid grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream,
             Arguments&&... arguments) {
   std::tuple<Parameters...> values(static_cast<Parameters>(std::forward<Arguments>(arguments))...);
-  simt::queue_kernel(stream, grid, block, shared_bytes,
+  simt::queue_kernel(stream, grid, block, shared_bytes, reinterpret_cast<const void*>(kernel),
                      [kernel, values = std::move(values)] { std::apply(kernel, values); });
 }
 

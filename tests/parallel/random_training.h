@@ -2,6 +2,7 @@
 // Training of a small model on random micro-batches, in which every replica and rank has other rings, or nothing to do.
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "parallel/small_model.h"
@@ -15,11 +16,15 @@
 
 namespace skrull::test {
 
+/// Moments of a step, on the host.
+enum class StepMoment { begins, micro_batches_queued, update_queued };
+
 struct RandomTraining {
   std::int64_t layers = 3;
   int context_parallel = 1;
   Recompute recompute = Recompute::selective;
   TrainableParametersOptions parameters = {};
+  std::function<void(StepMoment)> observer = {};
 };
 
 /// Of this rank.
@@ -75,10 +80,15 @@ inline Trained train_on_random_batches(Device& device, Communicator& world, cons
                     device);
   const auto attention =
       make_micro_batch_attention({attention_shape(config), DType::float32, most_tokens, true}, device, *context);
+  const auto observe = [&](StepMoment moment) {
+    if (training.observer) training.observer(moment);
+  };
   Trained result;
   for (std::uint64_t step = 0; step < 3; ++step) {
     Rng rng(step, "micro-batches");
     const auto count = static_cast<std::int64_t>(1 + rng.below(5));
+    std::vector<PendingLosses> losses;  // kept: to let go of one is to wait for it
+    observe(StepMoment::begins);
     parameters->begin_step(count);
     for (std::int64_t i = 0; i < count; ++i) {
       const std::uint64_t seed =
@@ -87,11 +97,13 @@ inline Trained train_on_random_batches(Device& device, Communicator& world, cons
       const bool empty = rng.below(4) == static_cast<std::uint64_t>(grid.data_rank);
       const MicroBatch batch = empty ? MicroBatch() : filled(planned, grid.context_rank, config.vocab_size);
       attention->begin(batch);
-      model.forward_backward(batch, *parameters, *attention, *parameters);
+      losses.push_back(model.forward_backward(batch, *parameters, *attention, *parameters));
     }
+    observe(StepMoment::micro_batches_queued);
     parameters->finish_gradients();
     result.norms.push_back(parameters->gradient_norm());
     parameters->update({.learning_rate = 0.01, .weight_decay = 0.1}, 1.0);
+    observe(StepMoment::update_queued);
   }
   for (int block = 0; block < table.block_count(); ++block) {
     const OwnedState owned = parameters->owned(block);

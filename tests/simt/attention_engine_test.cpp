@@ -17,6 +17,7 @@
 #include "ops/attention_self_check.h"
 #include "ops/cudnn_attention.h"
 #include "ops/sequence_tables.h"
+#include "simt/kernel_coverage.h"
 #include "skrull/core/error.h"
 #include "skrull/core/rng.h"
 #include "skrull/device/device.h"
@@ -345,4 +346,9 @@ TEST_CASE("tables hold where each sequence starts in each tensor, and no length 
     const std::int32_t* lengths = on_host(tables.lengths());
     for (int i = 0; i < group.slots; ++i) REQUIRE(lengths[i] == (i < group.count ? group.lengths[i] : 0));
   }
+}
+
+// The last one: of what ran before.
+TEST_CASE("the cases above launch the kernel of the sequence tables") {
+  for (const std::string& name : test::kernels_not_launched()) CHECK(name.find("fill_tables") == std::string::npos);
 }

@@ -9,6 +9,7 @@
 #include "cpu/cpu_ops.h"
 #include "host_device.h"
 #include "ops/native_attention.h"
+#include "simt/kernel_coverage.h"
 #include "simt/seeds.h"
 #include "skrull/device/ops_check.h"
 #include "support/catch.h"
@@ -182,4 +183,9 @@ TEST_CASE("heads that no kernel takes are an error that names them") {
   const Inputs x(shape, 2, 2, DType::float32);
   const std::vector<AttentionSegment> segments{{0, 2, 0, 2, true}};
   CHECK_THROWS_WITH(attention_of(shape, {segments}, x), Catch::Matchers::Contains("257"));
+}
+
+// The last one: of what ran before.
+TEST_CASE("the cases above launch every instance of every attention kernel") {
+  CHECK(test::kernels_not_launched() == std::vector<std::string>{});
 }

@@ -2,9 +2,11 @@
 // enough that all buffers are used again while work on them is queued: a wait that is missing shows as other numbers.
 #include <array>
 #include <cmath>
+#include <cstdint>
 
 #include "parallel/random_training.h"
 #include "simt/simt.h"
+#include "simt/stand_in/runtime.h"
 #include "skrull/comm/device_communicator.h"
 #include "support/catch.h"
 #include "support/mpi.h"
@@ -65,4 +67,41 @@ TEST_CASE("the GPU's code trains a deep model as the CPU device does: rings") {
 
 TEST_CASE("the GPU's code trains a deep model as the CPU device does: optimizer on the host") {
   check({.layers = 5, .parameters = {.optimizer_on_host = true}});
+}
+
+// Its gradients change places from one micro-batch to the next, where layers of a deep model find theirs taken.
+TEST_CASE("the GPU's code trains a model of one layer as the CPU device does") {
+  check({.layers = 1});
+}
+
+TEST_CASE("no micro-batch waits for the device, and no step but the first allocates", "[host calls]") {
+  const bool optimizer_on_host = GENERATE(false, true);
+  const int context_parallel = GENERATE(1, test::mpi_session().size());
+  for (int stage = 0; stage < 4; ++stage) {
+    CAPTURE(optimizer_on_host, context_parallel, stage);
+    const auto gpu = make_cuda_device(test::mpi_session().local_rank());
+    const simt::HostCalls& calls = simt::host_calls();
+    std::int64_t waits = 0;
+    std::int64_t allocations = 0;
+    int steps = 0;
+    const auto observe = [&](test::StepMoment moment) {
+      switch (moment) {
+        case test::StepMoment::begins:
+          waits = calls.waits;
+          break;
+        case test::StepMoment::micro_batches_queued:
+          CHECK(calls.waits.load() == waits);
+          break;
+        case test::StepMoment::update_queued:
+          if (steps > 0) CHECK(calls.allocations.load() == allocations);
+          allocations = calls.allocations;
+          ++steps;
+      }
+    };
+    train(*gpu, {.layers = 5,
+                 .context_parallel = context_parallel,
+                 .parameters = {.optimizer_on_host = optimizer_on_host, .zero_stage = stage},
+                 .observer = observe});
+    CHECK(steps == 3);
+  }
 }

@@ -15,7 +15,8 @@
 #include "simt/warp.h"
 #include "vector_types.h"
 
-#define __global__
+// The tag makes kernels known by their symbols (launched_kernels()): "norm_kernel[abi:kernel]<float, 64>(..)".
+#define __global__ __attribute__((abi_tag("kernel")))
 #define __device__
 #define __host__
 #define __constant__

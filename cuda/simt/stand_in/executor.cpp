@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::chrono::milliseconds patience{1};
 constexpr std::chrono::microseconds pause{20};
-constexpr std::uint64_t longest_burst_log = 7;
+constexpr std::uint64_t longest_burst_log = 12;
 
 /// Ranks of one run draw different orders.
 std::uint64_t rank_of_process() {

@@ -20,6 +20,7 @@ namespace {
 
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local int current_device = 0;
+thread_local const void* asked_in_vain = nullptr;
 
 constexpr int version = 13000;
 
@@ -38,10 +39,14 @@ int number_of_devices() {
   return number != nullptr ? std::atoi(number) : 1;
 }
 
-cudaError_t ask_device(const std::function<bool()>& done) {
+/// `object`: the event or stream that is asked for.
+cudaError_t ask_device(const void* object, const std::function<bool()>& done) {
   if (Executor::instance().is_this_thread()) return answer(cudaErrorNotPermitted);
   if (!Executor::instance().error().empty()) return answer(cudaErrorLaunchFailure);
-  return Executor::instance().ask(done) ? cudaSuccess : answer(cudaErrorNotReady);
+  if (asked_in_vain == object) ++host_calls().waits;
+  const bool ready = Executor::instance().ask(done);
+  asked_in_vain = ready ? nullptr : object;
+  return ready ? cudaSuccess : answer(cudaErrorNotReady);
 }
 
 std::function<bool()> reached(cudaEvent_t event) {
@@ -50,6 +55,11 @@ std::function<bool()> reached(cudaEvent_t event) {
 
 }  // namespace
 
+HostCalls& host_calls() {
+  static HostCalls calls;
+  return calls;
+}
+
 cudaError_t answer(cudaError_t error) {
   if (error != cudaSuccess) last_error = error;
   return error;
@@ -57,6 +67,7 @@ cudaError_t answer(cudaError_t error) {
 
 cudaError_t wait_on_device(const std::function<bool()>& done) {
   if (Executor::instance().is_this_thread()) return answer(cudaErrorNotPermitted);
+  ++host_calls().waits;
   Executor::instance().wait_for(done);
   return answer(Executor::instance().error().empty() ? cudaSuccess : cudaErrorLaunchFailure);
 }
@@ -65,6 +76,7 @@ cudaError_t queue_step(cudaStream_t stream, Step step) {
   Executor& executor = Executor::instance();
   if (executor.is_this_thread()) return answer(cudaErrorNotPermitted);
   if (!executor.error().empty()) return answer(cudaErrorLaunchFailure);
+  asked_in_vain = nullptr;
   return answer(executor.queue(real_stream(stream), std::move(step)) ? cudaSuccess : cudaErrorInvalidResourceHandle);
 }
 
@@ -221,7 +233,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  return ask_device(Executor::instance().all_done(real_stream(stream)));
+  return ask_device(real_stream(stream), Executor::instance().all_done(real_stream(stream)));
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return wait_on_device(Executor::instance().all_done(real_stream(stream)));
@@ -262,7 +274,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  return ask_device(reached(event));
+  return ask_device(event, reached(event));
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return wait_on_device(reached(event));

@@ -3,9 +3,21 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
+#include <cstdint>
+
 #include "simt/stand_in/executor.h"
 
 namespace skrull::simt {
+
+/// What this process has asked of the runtime, for tests of what a step must not do.
+struct HostCalls {
+  std::atomic<std::int64_t> allocations{0};  ///< calls that allocate or free, on the device or pinned
+  /// Calls that wait for the device. To ask for the same event or stream again, after "not ready" and with nothing
+  /// queued in between, is to wait for it.
+  std::atomic<std::int64_t> waits{0};
+};
+HostCalls& host_calls();
 
 /// Remembers an error for cudaGetLastError(), and returns it.
 cudaError_t answer(cudaError_t error);

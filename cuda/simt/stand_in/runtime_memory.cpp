@@ -111,6 +111,7 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t /*pool*/, cudaMemPoolAttr /*at
 }
 
 cudaError_t cudaMallocFromPoolAsync(void** memory, std::size_t bytes, cudaMemPool_t /*pool*/, cudaStream_t stream) {
+  ++host_calls().allocations;
   void* const allocated = DeviceMemory::instance().allocate(bytes);
   if (allocated == nullptr) return answer(cudaErrorMemoryAllocation);
   *memory = allocated;
@@ -121,6 +122,7 @@ cudaError_t cudaMallocAsync(void** memory, std::size_t bytes, cudaStream_t strea
 }
 cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
   if (memory == nullptr) return cudaSuccess;
+  ++host_calls().allocations;
   if (!DeviceMemory::instance().contains(memory, 0)) return answer(cudaErrorInvalidValue);
   return queue_step(stream, whole_step([memory] { DeviceMemory::instance().release(memory); }));
 }
@@ -135,6 +137,7 @@ cudaError_t cudaFree(void* memory) {
 }
 
 cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
+  ++host_calls().allocations;
   *memory = PinnedRegistry::instance().allocate(bytes);
   return answer(*memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation);
 }
@@ -144,6 +147,7 @@ cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned /*flags*/) 
 /// As CUDA's, waits for the device: work may still use the memory.
 cudaError_t cudaFreeHost(void* memory) {
   if (memory == nullptr) return cudaSuccess;
+  ++host_calls().allocations;
   const cudaError_t error = cudaDeviceSynchronize();
   if (!PinnedRegistry::instance().release(memory)) return answer(cudaErrorInvalidValue);
   return error;
