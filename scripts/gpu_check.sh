@@ -94,7 +94,7 @@ measure() {
   shift 3
   step "$name" "$limit" "$@" || return
   while [[ $shown =~ \{([a-z_]+)\} ]]; do
-    shown="${shown//"${BASH_REMATCH[0]}"/$(value "$out/json/$name.json" "${BASH_REMATCH[1]}" | awk '{printf "%.4g", $1}')}"
+    shown="${shown//"${BASH_REMATCH[0]}"/$(value "$out/json/$name.json" "${BASH_REMATCH[1]}" | awk '{ printf ($1 >= 1000 ? "%d" : "%.4g"), $1 }')}"
   done
   ok "$name" "$shown"
 }

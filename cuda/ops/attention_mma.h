@@ -81,8 +81,8 @@ class SharedRows {
   const bf16* rows_;
 };
 
-/// The same in registers, for rows that are multiplied again and again: what a warp reads of shared memory, not what it
-/// computes, is what a product of few rows takes time for.
+/// The same in registers, for rows that are multiplied again and again: of a product of few rows, reading shared memory
+/// takes longer than multiplying.
 template <int kBlocks, int kDim>
 class RowsInRegisters {
  public:
