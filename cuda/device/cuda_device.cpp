@@ -1,7 +1,6 @@
 #include "device/cuda_device.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <iterator>
 #include <limits>
@@ -10,14 +9,13 @@
 #include <vector>
 
 #include "device/cuda_check.h"
+#include "device/gpu_peak.h"
 #include "device/preferred_attention.h"
 #include "kernel/calibration.h"
 #include "ops/cuda_gemm.h"
 #include "ops/cuda_ops.h"
 #include "skrull/core/error.h"
-#include "skrull/core/rng.h"
 #include "skrull/core/text.h"
-#include "skrull/device/stream_stopwatch.h"
 
 namespace skrull {
 
@@ -140,61 +138,7 @@ std::vector<std::string> CudaDevice::check_instructions() {
 }
 
 double CudaDevice::peak_flops(DType dtype) {
-  const auto [entry, is_new] = peak_flops_.try_emplace(dtype, 0.0);
-  if (is_new) entry->second = measure_peak(dtype);
-  return entry->second;
-}
-
-/// Products of zeros would draw less power than others do, and run faster for it.
-void CudaDevice::fill_with_noise(TensorView vector) {
-  std::vector<float> noise(std::size_t{1} << 18);
-  Rng rng(1, "measurement");
-  for (float& value : noise) value = static_cast<float>(rng.uniform()) - 0.5F;
-  const auto part = static_cast<std::int64_t>(noise.size());
-  const Buffer staged = allocate(DType::float32, 1, part, "measurement");
-  copy_to_device(*compute_stream_, staged.view(DType::float32, 1, part), noise.data());
-  for (std::int64_t begin = 0; begin < vector.elements(); begin += part) {
-    const std::int64_t count = std::min(part, vector.elements() - begin);
-    ops_->cast(*compute_stream_, staged.view(DType::float32, 1, count), vector.slice_cols(begin, count));
-  }
-}
-
-/// Of products of growing size, until one keeps the GPU busy for long.
-double CudaDevice::measure_peak(DType dtype) {
-  constexpr std::int64_t largest = 8192;
-  constexpr double long_enough = 1e-3;
-  double rate = 0;
-  for (std::int64_t n = 512; n <= largest; n *= 2) {
-    const double seconds = product_seconds(n, dtype);
-    rate = std::max(rate, 2.0 * std::pow(static_cast<double>(n), 3) / seconds);
-    const bool next_fits = 12 * n * n * size_of(dtype) < free_bytes() / 2;
-    if (seconds > long_enough || !next_fits) break;
-  }
-  return rate;
-}
-
-/// Of n x n matrices: the best of several runs.
-double CudaDevice::product_seconds(std::int64_t n, DType dtype) {
-  const Buffer a = allocate(dtype, n, n, "measurement");
-  const Buffer b = allocate(dtype, n, n, "measurement");
-  const Buffer c = allocate(dtype, n, n, "measurement");
-  fill_with_noise(a.view(dtype, 1, n * n));
-  fill_with_noise(b.view(dtype, 1, n * n));
-  Gemm gemm;
-  gemm.a = a.view(dtype, n, n);
-  gemm.b = b.view(dtype, n, n);
-  gemm.c = c.view(dtype, n, n);
-  gemm.transpose_b = true;
-  ops_->gemm(*compute_stream_, gemm);
-  double best_seconds = std::numeric_limits<double>::infinity();
-  for (double all_seconds = 0; all_seconds < 0.02;) {
-    const StreamStopwatch watch(*compute_stream_);
-    ops_->gemm(*compute_stream_, gemm);
-    const double seconds = std::max(watch.seconds(), 1e-7);
-    best_seconds = std::min(best_seconds, seconds);
-    all_seconds += seconds;
-  }
-  return best_seconds;
+  return nominal_peak_flops(gpu_, dtype);
 }
 
 bool built_with_cuda() {

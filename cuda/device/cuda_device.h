@@ -52,9 +52,6 @@ class CudaDevice final : public Device {
  private:
   /// Whether `host` lies in memory of allocate_on_host() that the GPU reaches by itself.
   bool is_pinned(const void* host) const;
-  double measure_peak(DType dtype);
-  double product_seconds(std::int64_t n, DType dtype);
-  void fill_with_noise(TensorView vector);
 
   CudaGpu gpu_;
   std::string preferred_attention_;  ///< its name; empty: none
@@ -67,7 +64,6 @@ class CudaDevice final : public Device {
   std::map<const char*, PinnedMemory> host_memory_pieces_;  ///< by address
   std::optional<DeviceScratch> scratch_;
   std::unique_ptr<Ops> ops_;
-  std::map<DType, double> peak_flops_;
 };
 
 }  // namespace skrull

@@ -39,6 +39,9 @@ CudaGpu describe(int index) {
   gpu.major = properties.major;
   gpu.minor = properties.minor;
   gpu.multiprocessors = properties.multiProcessorCount;
+  int kilohertz = 0;
+  if (cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, index) == cudaSuccess)
+    gpu.highest_clock = 1e3 * kilohertz;
   std::array<char, 32> bus_id{};
   if (cudaDeviceGetPCIBusId(bus_id.data(), static_cast<int>(bus_id.size()), index) == cudaSuccess) {
     gpu.bus_id = bus_id.data();

@@ -12,7 +12,8 @@ struct CudaGpu {
   int major = 0;  ///< compute capability
   int minor = 0;
   int multiprocessors = 0;
-  std::string bus_id;  ///< which piece of hardware of this host it is
+  double highest_clock = 0;  ///< of the multiprocessors, in Hz
+  std::string bus_id;        ///< which piece of hardware of this host it is
 
   int capability() const { return 10 * major + minor; }
 };

@@ -252,7 +252,7 @@ void TrainingRun::report_start() {
   const RankGrid& grid = rank_.grid();
   log::info("ranks: {} (data parallel {} x context parallel {}), {}", grid.world_size(), grid.data_parallel,
             grid.context_parallel, rank_.cpu_share());
-  log::info("device: {}, {:.0f} GFLOP/s measured in {}", rank_.device().description(),
+  log::info("device: {}, at most {:.0f} GFLOP/s in {}", rank_.device().description(),
             peak_flops_ / grid.world_size() / 1e9, name_of(config_.compute_dtype));
   if (config_.device == DeviceChoice::automatic && built_with_cuda() && !cuda_available()) {
     log::info("the CPU computes: {}", cuda_problem());

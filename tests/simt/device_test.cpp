@@ -11,6 +11,7 @@
 #include "device/copy_staging.h"
 #include "device/cuda_check.h"
 #include "device/cuda_device.h"
+#include "device/gpu_peak.h"
 #include "skrull/core/error.h"
 #include "skrull/device/ops.h"
 #include "skrull/device/stream_stopwatch.h"
@@ -47,6 +48,28 @@ TEST_CASE("a GPU that is there is used, and described") {
   const Gpu gpu;
   CHECK(gpu.device->kind() == DeviceKind::cuda);
   CHECK(gpu.device->description().find("GPU 0 of 1") != std::string::npos);
+}
+
+TEST_CASE("the peak is that of the data sheet") {
+  const auto peak = [](const char* name, int major, int minor, int multiprocessors, double clock, DType dtype) {
+    CudaGpu gpu;
+    gpu.name = name;
+    gpu.major = major;
+    gpu.minor = minor;
+    gpu.multiprocessors = multiprocessors;
+    gpu.highest_clock = clock;
+    return nominal_peak_flops(gpu, dtype) / 1e12;
+  };
+  CHECK(peak("NVIDIA A100-SXM4-80GB", 8, 0, 108, 1.41e9, DType::bfloat16) == Approx(312).epsilon(1e-3));
+  CHECK(peak("NVIDIA A100-SXM4-80GB", 8, 0, 108, 1.41e9, DType::float32) == Approx(19.5).epsilon(1e-3));
+  CHECK(peak("NVIDIA H100 80GB HBM3", 9, 0, 132, 1.98e9, DType::bfloat16) == Approx(989.4).epsilon(1e-3));
+  CHECK(peak("NVIDIA H100 PCIe", 9, 0, 114, 1.755e9, DType::bfloat16) == Approx(756).epsilon(1e-3));
+  CHECK(peak("NVIDIA H200", 9, 0, 132, 1.98e9, DType::bfloat16) == Approx(989.4).epsilon(1e-3));
+  CHECK(peak("NVIDIA B200", 10, 0, 148, 1.965e9, DType::bfloat16) == Approx(2250).epsilon(1e-3));
+  CHECK(peak("NVIDIA L40S", 8, 9, 142, 2.52e9, DType::bfloat16) == Approx(362).epsilon(2e-2));
+  CHECK(peak("NVIDIA GeForce RTX 4090", 8, 9, 128, 2.52e9, DType::bfloat16) == Approx(165.2).epsilon(1e-3));
+  CHECK(peak("of tomorrow", 10, 7, 100, 2e9, DType::bfloat16) == Approx(1638.4));
+  CHECK(peak("of tomorrow", 10, 7, 100, 2e9, DType::float32) == Approx(51.2));
 }
 
 TEST_CASE("a failed call says what failed, where, and CUDA's own words") {

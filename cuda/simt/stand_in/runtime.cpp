@@ -181,6 +181,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrMaxSharedMemoryPerBlock:
       *value = static_cast<int>(properties.sharedMemPerBlock);
       return cudaSuccess;
+    case cudaDevAttrClockRate:
+      *value = 1'000'000;  // kHz
+      return cudaSuccess;
     case cudaDevAttrMultiProcessorCount:
       *value = properties.multiProcessorCount;
       return cudaSuccess;

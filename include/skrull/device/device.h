@@ -97,7 +97,8 @@ class Device {
   /// that differs.
   virtual std::vector<std::string> check_instructions() { return {}; }
 
-  /// Measured dense matrix-product rate in FLOP/s for `dtype` (the "peak" of the MFU); measured once, then remembered.
+  /// FLOP/s of dense matrix products of `dtype` at the most, the "peak" of the MFU: of a GPU its data sheet's; of a CPU
+  /// as measured, once.
   virtual double peak_flops(DType dtype) = 0;
   /// Bytes of memory free for allocation now. CPU: all that is available on the machine, whoever takes it; CUDA: this
   /// rank's share of its GPU.
