@@ -3,15 +3,16 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <new>
 #include <stdexcept>
 
 #include "simt/sanitizers.h"
+#include "simt/stand_in/machine.h"
 
 namespace skrull::simt {
 namespace {
@@ -35,11 +36,6 @@ void allow([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t bytes) {
 #ifdef SKRULL_SIMT_ASAN
   __asan_unpoison_memory_region(memory, bytes);
 #endif
-}
-
-std::size_t capacity_of_device() {
-  const char* text = std::getenv("SKRULL_SIMT_DEVICE_MIB");
-  return (text != nullptr ? std::strtoull(text, nullptr, 10) : 1024) << 20;
 }
 
 /// Says what happened, then lets it happen.
@@ -68,7 +64,7 @@ DeviceMemory& DeviceMemory::instance() {
   return *memory;
 }
 
-DeviceMemory::DeviceMemory() : capacity_(capacity_of_device()) {
+DeviceMemory::DeviceMemory() : capacity_(machine().device_bytes - machine().occupied_bytes) {
   const std::size_t bytes = round_up(capacity_, page) + page;
   void* range = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (range == MAP_FAILED) throw std::bad_alloc();
@@ -86,6 +82,7 @@ void* DeviceMemory::allocate(std::size_t bytes) {
   if (block == nullptr) return nullptr;
   allocations_[block] = {bytes, block_bytes};
   used_ += block_bytes;
+  most_used_ = std::max(most_used_, used_);
   const auto end = static_cast<std::size_t>(block - begin_) + block_bytes;
   if (end > highest_) highest_ = round_up(end, page);
   allow(block, bytes);
@@ -162,6 +159,11 @@ bool DeviceMemory::is_device(const void* memory) const {
 std::size_t DeviceMemory::used() {
   const std::lock_guard lock(mutex_);
   return used_;
+}
+
+std::size_t DeviceMemory::most_used() {
+  const std::lock_guard lock(mutex_);
+  return most_used_;
 }
 
 void DeviceMemory::set_open(bool open) {

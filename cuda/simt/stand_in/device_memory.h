@@ -24,8 +24,10 @@ class DeviceMemory {
   bool contains(const void* memory, std::size_t bytes);
   /// `memory` lies in the device's range.
   bool is_device(const void* memory) const;
+  /// What other processes left.
   std::size_t capacity() const { return capacity_; }
   std::size_t used();
+  std::size_t most_used();  ///< so far
 
   /// Whether the memory can be touched.
   void set_open(bool open);
@@ -46,6 +48,7 @@ class DeviceMemory {
   std::map<std::byte*, Allocation> allocations_;
   std::map<std::byte*, std::size_t> free_;  ///< blocks by address, no two adjacent
   std::size_t used_ = 0;
+  std::size_t most_used_ = 0;
   std::size_t highest_ = 0;  ///< so many bytes from the start were ever in use
   std::size_t open_bytes_ = 0;
 };

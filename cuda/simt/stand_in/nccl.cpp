@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <csignal>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -12,13 +14,19 @@
 #include <vector>
 
 #include "simt/stand_in/device_memory.h"
+#include "simt/stand_in/machine.h"
 #include "simt/stand_in/runtime.h"
 
 struct ncclComm {
+  /// What the device's thread and the host's tell each other.
+  struct State {
+    std::atomic<bool> aborted{false};
+    std::atomic<ncclResult_t> error{ncclSuccess};
+  };
   MPI_Comm mpi = MPI_COMM_NULL;
   int rank = 0;
   int size = 0;
-  std::shared_ptr<std::atomic<bool>> aborted = std::make_shared<std::atomic<bool>>(false);
+  std::shared_ptr<State> state = std::make_shared<State>();
 };
 
 namespace skrull::simt {
@@ -142,12 +150,13 @@ MPI_Request Operation::start() {
 /// The calls of a group on one stream.
 class Group {
  public:
-  Group(const std::vector<Call>& calls, std::shared_ptr<std::atomic<bool>> aborted)
-      : operations_(calls.begin(), calls.end()), aborted_(std::move(aborted)) {}
+  Group(const std::vector<Call>& calls, std::shared_ptr<ncclComm::State> state)
+      : operations_(calls.begin(), calls.end()), state_(std::move(state)) {}
 
   /// Begins at the first call; true when all is there, or the communicator was aborted.
   bool advance() {
-    if (*aborted_) return true;
+    if (state_->aborted) return true;
+    if (!begun_ && !comes()) return false;
     if (!begun_) begin();
     int done = 0;
     MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE);
@@ -157,6 +166,12 @@ class Group {
   }
 
  private:
+  /// False where a fault keeps it from ever doing anything.
+  bool comes() const {
+    if (number_ == machine().nccl_exit) std::_Exit(0);
+    if (number_ == machine().nccl_error) state_->error = ncclRemoteError;
+    return number_ != machine().nccl_error && number_ != machine().nccl_hang;
+  }
   void begin() {
     begun_ = true;
     for (Operation& operation : operations_) operation.read();
@@ -164,16 +179,23 @@ class Group {
     for (Operation& operation : operations_) requests_.push_back(operation.start());
   }
 
+  static std::int64_t next_number() {
+    static std::int64_t number = 0;  // the thread that calls NCCL makes all
+    if (++number == machine().nccl_stop) std::raise(SIGSTOP);
+    return number;
+  }
+
   std::vector<Operation> operations_;
-  std::shared_ptr<std::atomic<bool>> aborted_;
+  std::shared_ptr<ncclComm::State> state_;
   std::vector<MPI_Request> requests_;
+  std::int64_t number_ = next_number();  ///< of this process, from 1
   bool begun_ = false;
 };
 
 struct OpenGroup {
   struct Entry {
     Call call;
-    std::shared_ptr<std::atomic<bool>> aborted;
+    std::shared_ptr<ncclComm::State> state;
     cudaStream_t stream;
   };
   int depth = 0;
@@ -185,13 +207,13 @@ ncclResult_t close_group() {
   std::vector<OpenGroup::Entry> entries = std::exchange(open_group.entries, {});
   while (!entries.empty()) {
     const cudaStream_t stream = entries.front().stream;
-    const auto aborted = entries.front().aborted;
+    const auto state = entries.front().state;
     std::vector<Call> calls;
     for (const auto& entry : entries) {
       if (entry.stream == stream) calls.push_back(entry.call);
     }
     std::erase_if(entries, [&](const auto& entry) { return entry.stream == stream; });
-    auto group = std::make_shared<Group>(calls, aborted);
+    auto group = std::make_shared<Group>(calls, state);
     if (queue_step(stream, {[group] { return group->advance(); }}) != cudaSuccess) return ncclUnhandledCudaError;
   }
   return ncclSuccess;
@@ -207,7 +229,7 @@ ncclResult_t add(ncclComm_t communicator, cudaStream_t stream, Call call) {
   if (call.receive != nullptr && !memory.contains(call.receive, call.receive_bytes)) return ncclInvalidArgument;
   call.mpi = communicator->mpi;
   call.rank = communicator->rank;
-  open_group.entries.push_back({call, communicator->aborted, stream});
+  open_group.entries.push_back({call, communicator->state, stream});
   return open_group.depth > 0 ? ncclSuccess : close_group();
 }
 
@@ -298,6 +320,12 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int ranks, ncclUni
   if (ranks < 1 || rank < 0 || rank >= ranks) return ncclInvalidArgument;
   Meeting meeting{};
   std::memcpy(&meeting, id.internal, sizeof(meeting));
+  if (machine().nccl_error == 0) return ncclSystemError;
+  if (machine().nccl_hang == 0) {
+    *communicator = new ncclComm();
+    (*communicator)->state->error = ncclInProgress;
+    return ncclInProgress;
+  }
   const std::vector<int> world_ranks = exchange_world_ranks(meeting, ranks, rank);
   auto made = std::make_unique<ncclComm>();
   made->rank = rank;
@@ -325,11 +353,11 @@ ncclResult_t ncclCommDestroy(ncclComm_t communicator) {
   return ncclSuccess;
 }
 ncclResult_t ncclCommAbort(ncclComm_t communicator) {
-  *communicator->aborted = true;
+  communicator->state->aborted = true;
   return ncclCommDestroy(communicator);
 }
-ncclResult_t ncclCommGetAsyncError(ncclComm_t /*communicator*/, ncclResult_t* error) {
-  *error = ncclSuccess;
+ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t* error) {
+  *error = communicator->state->error;
   return ncclSuccess;
 }
 

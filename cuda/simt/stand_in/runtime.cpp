@@ -2,14 +2,16 @@
 
 #include "simt/stand_in/runtime.h"
 
+#include <atomic>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <stdexcept>
 #include <utility>
 
 #include "simt/simt.h"
 #include "simt/stand_in/device_memory.h"
+#include "simt/stand_in/machine.h"
 
 struct CUevent_st {
   std::shared_ptr<skrull::simt::EventState> state;
@@ -33,10 +35,8 @@ cudaStream_t real_stream(cudaStream_t stream) {
   return stream != nullptr ? stream : default_stream();
 }
 
-/// SKRULL_SIMT_GPUS: ranks that each have one of their own take another way than ranks that share one.
-int number_of_devices() {
-  const char* number = std::getenv("SKRULL_SIMT_GPUS");
-  return number != nullptr ? std::atoi(number) : 1;
+bool is_device(int device) {
+  return device >= 0 && device < machine().gpus;
 }
 
 /// `object`: the event or stream that is asked for.
@@ -77,6 +77,10 @@ cudaError_t queue_step(cudaStream_t stream, Step step) {
   if (executor.is_this_thread()) return answer(cudaErrorNotPermitted);
   if (!executor.error().empty()) return answer(cudaErrorLaunchFailure);
   asked_in_vain = nullptr;
+  static std::atomic<std::int64_t> number{0};
+  if (number++ == machine().broken_step) {
+    step = whole_step([] { throw std::runtime_error("unspecified launch failure"); }, false);
+  }
   return answer(executor.queue(real_stream(stream), std::move(step)) ? cudaSuccess : cudaErrorInvalidResourceHandle);
 }
 
@@ -121,10 +125,20 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorInvalidResourceHandle";
     case cudaErrorNotReady:
       return "cudaErrorNotReady";
+    case cudaErrorDevicesUnavailable:
+      return "cudaErrorDevicesUnavailable";
     case cudaErrorLaunchFailure:
       return "cudaErrorLaunchFailure";
     case cudaErrorNotPermitted:
       return "cudaErrorNotPermitted";
+    case cudaErrorNoKernelImageForDevice:
+      return "cudaErrorNoKernelImageForDevice";
+    case cudaErrorECCUncorrectable:
+      return "cudaErrorECCUncorrectable";
+    case cudaErrorSystemNotReady:
+      return "cudaErrorSystemNotReady";
+    case cudaErrorSystemDriverMismatch:
+      return "cudaErrorSystemDriverMismatch";
   }
   return "unrecognized error code";
 }
@@ -139,7 +153,7 @@ const char* cudaGetErrorString(cudaError_t error) {
 // ---- devices
 
 cudaError_t cudaDriverGetVersion(int* result) {
-  *result = version;
+  *result = machine().driver_version;
   return cudaSuccess;
 }
 cudaError_t cudaRuntimeGetVersion(int* result) {
@@ -147,11 +161,13 @@ cudaError_t cudaRuntimeGetVersion(int* result) {
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = number_of_devices();
+  if (machine().error != cudaSuccess) return answer(machine().error);
+  *count = machine().gpus;
   return answer(*count > 0 ? cudaSuccess : cudaErrorNoDevice);
 }
 cudaError_t cudaSetDevice(int device) {
-  if (device < 0 || device >= number_of_devices()) return answer(cudaErrorInvalidDevice);
+  if (!is_device(device)) return answer(cudaErrorInvalidDevice);
+  if (machine().busy) return answer(cudaErrorDevicesUnavailable);
   current_device = device;
   return cudaSuccess;
 }
@@ -161,14 +177,14 @@ cudaError_t cudaGetDevice(int* device) {
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  if (device < 0 || device >= number_of_devices()) return answer(cudaErrorInvalidDevice);
+  if (!is_device(device)) return answer(cudaErrorInvalidDevice);
   *properties = {};
-  std::snprintf(properties->name, sizeof(properties->name), "CPU stand-in");
-  properties->totalGlobalMem = DeviceMemory::instance().capacity();
+  std::snprintf(properties->name, sizeof(properties->name), "%s", machine().gpu_name.c_str());
+  properties->totalGlobalMem = machine().device_bytes;
   properties->sharedMemPerBlock = max_static_shared_bytes;
   properties->sharedMemPerBlockOptin = max_shared_bytes;
-  properties->major = 8;
-  properties->minor = 0;
+  properties->major = machine().capability / 10;
+  properties->minor = machine().capability % 10;
   properties->multiProcessorCount = 4;
   properties->l2CacheSize = 1 << 20;
   return cudaSuccess;
@@ -187,6 +203,12 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrMultiProcessorCount:
       *value = properties.multiProcessorCount;
       return cudaSuccess;
+    case cudaDevAttrComputeMode:
+      *value = machine().compute_mode;
+      return cudaSuccess;
+    case cudaDevAttrEccEnabled:
+      *value = 1;
+      return cudaSuccess;
     case cudaDevAttrComputeCapabilityMajor:
       *value = properties.major;
       return cudaSuccess;
@@ -201,9 +223,17 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 }
 
 cudaError_t cudaDeviceGetPCIBusId(char* bus_id, int bytes, int device) {
-  if (device < 0 || device >= number_of_devices()) return answer(cudaErrorInvalidDevice);
+  if (!is_device(device)) return answer(cudaErrorInvalidDevice);
   const int needed = std::snprintf(bus_id, static_cast<std::size_t>(bytes), "0000:%02x:00.0", device + 1);
   return answer(needed < bytes ? cudaSuccess : cudaErrorInvalidValue);
+}
+cudaError_t cudaDeviceCanAccessPeer(int* can_access, int device, int peer) {
+  return cudaDeviceGetP2PAttribute(can_access, cudaDevP2PAttrAccessSupported, device, peer);
+}
+cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr attribute, int source, int target) {
+  if (!is_device(source) || !is_device(target) || source == target) return answer(cudaErrorInvalidDevice);
+  *value = attribute == cudaDevP2PAttrPerformanceRank ? 0 : static_cast<int>(machine().linked);
+  return cudaSuccess;
 }
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   *least = 0;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "simt/stand_in/device_memory.h"
+#include "simt/stand_in/machine.h"
 #include "simt/stand_in/pinned_memory.h"
 #include "simt/stand_in/runtime.h"
 
@@ -92,8 +93,8 @@ using namespace skrull::simt;
 // ---- allocation
 
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
-  *total = DeviceMemory::instance().capacity();
-  *free = *total - DeviceMemory::instance().used();
+  *total = machine().device_bytes;
+  *free = DeviceMemory::instance().capacity() - DeviceMemory::instance().used();
   return cudaSuccess;
 }
 
@@ -105,8 +106,10 @@ cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t /*pool*/, cudaMemPoolAttr /*at
   return cudaSuccess;
 }
 /// The pool keeps nothing back.
-cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t /*pool*/, cudaMemPoolAttr /*attribute*/, void* value) {
-  *static_cast<std::uint64_t*>(value) = DeviceMemory::instance().used();
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t /*pool*/, cudaMemPoolAttr attribute, void* value) {
+  DeviceMemory& memory = DeviceMemory::instance();
+  *static_cast<std::uint64_t*>(value) =
+      attribute == cudaMemPoolAttrReservedMemHigh ? memory.most_used() : memory.used();
   return cudaSuccess;
 }
 
