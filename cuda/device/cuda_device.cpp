@@ -133,6 +133,12 @@ std::int64_t CudaDevice::free_bytes() const {
   return here + static_cast<std::int64_t>(reserved - used);
 }
 
+std::int64_t CudaDevice::peak_bytes() const {
+  std::uint64_t peak = 0;
+  SKRULL_CUDA_CHECK(cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrReservedMemHigh, &peak));
+  return static_cast<std::int64_t>(peak);
+}
+
 std::vector<std::string> CudaDevice::check_instructions() {
   return skrull::check_instructions(compute_stream_->handle());
 }

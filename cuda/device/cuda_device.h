@@ -37,6 +37,7 @@ class CudaDevice final : public Device {
   double peak_flops(DType dtype) override;
   /// An equal share of it where several ranks compute on this GPU.
   std::int64_t free_bytes() const override;
+  std::int64_t peak_bytes() const override;
 
   const CudaGpu& gpu() const { return gpu_; }
   CudaProgress& progress() { return *context_.progress; }

@@ -28,7 +28,7 @@ struct ZeroBenchArguments {
 void report(const ZeroBenchmark& result, const ZeroBenchmarkOptions& options) {
   log::info("{} ranks, {} tokens each: a step with ZeRO stage {} takes {:.3f} s", result.ranks, options.tokens,
             options.zero_stage, result.step_seconds);
-  log::info("memory of a rank: planned {}, most resident {}", format_bytes(result.planned_bytes),
+  log::info("memory of a rank: planned {}, most taken {}", format_bytes(result.planned_bytes),
             format_bytes(result.peak_bytes));
   if (options.alone) return;
   log::info("with stage 0, in turns: {:.3f} s; the ratio is {:.3f}, of processor time {:.3f}",

@@ -1,7 +1,5 @@
 #include "skrull/train/metrics.h"
 
-#include <sys/resource.h>
-
 #include <cmath>
 
 #include "skrull/core/error.h"
@@ -45,6 +43,7 @@ void MetricsFile::append(const StepMetrics& metrics) {
       {"ring_tokens", metrics.ring_tokens},
       {"mfu", number(metrics.mfu)},
       {"peak_memory_bytes", metrics.peak_memory_bytes},
+      {"peak_device_memory_bytes", metrics.peak_device_memory_bytes},
       {"eta_seconds", number(metrics.eta_seconds)},
       {"skipped_steps", metrics.skipped_steps},
   };
@@ -83,12 +82,6 @@ std::string describe(const StepMetrics& metrics, std::int64_t total_steps) {
 std::string describe(const EvalMetrics& metrics) {
   return fmt::format("eval after step {} | loss {:.4f} | perplexity {:.3f} | {} tokens | {}", metrics.step,
                      metrics.loss, metrics.perplexity, format_count(metrics.tokens), format_duration(metrics.seconds));
-}
-
-std::int64_t peak_process_memory() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
 }
 
 }  // namespace skrull

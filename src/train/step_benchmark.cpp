@@ -15,7 +15,6 @@
 #include "skrull/schedule/cost_model.h"
 #include "skrull/schedule/memory_model.h"
 #include "skrull/train/local_device.h"
-#include "skrull/train/metrics.h"
 #include "timed_step.h"
 
 namespace skrull {
@@ -109,7 +108,7 @@ StepBenchmark bench_step(const Qwen2Config& model, const StepBenchmarkOptions& o
     update_seconds.push_back(time.update_seconds);
   };
   run_step();
-  result.peak_bytes = device->kind() == DeviceKind::cpu ? peak_process_memory() : device->memory().peak_bytes();
+  result.peak_bytes = device->peak_bytes();
   step_seconds.clear();
   update_seconds.clear();
 

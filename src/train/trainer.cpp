@@ -13,6 +13,7 @@
 #include "skrull/core/activity.h"
 #include "skrull/core/error.h"
 #include "skrull/core/log.h"
+#include "skrull/core/process.h"
 #include "skrull/core/stopwatch.h"
 #include "skrull/core/text.h"
 #include "skrull/train/checkpoint_saver.h"
@@ -348,6 +349,7 @@ std::optional<StepMetrics> TrainingRun::run_one_step(std::int64_t step) {
   metrics.ring_tokens = tokens_in_rings(batches.plan());
   metrics.local_tokens = metrics.tokens - metrics.ring_tokens;
   metrics.peak_memory_bytes = control_.max(peak_process_memory());
+  metrics.peak_device_memory_bytes = control_.max(rank_.device().peak_bytes());
   metrics.predicted_step_seconds = planned.predicted_seconds;
   metrics.schedule_seconds = planned.scheduling_seconds;
   metrics.schedule_wait_seconds = planned.waited_seconds;

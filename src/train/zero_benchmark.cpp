@@ -12,7 +12,6 @@
 #include "skrull/parallel/local_attention.h"
 #include "skrull/parallel/trainable_parameters.h"
 #include "skrull/schedule/memory_model.h"
-#include "skrull/train/metrics.h"
 #include "timed_step.h"
 
 namespace skrull {
@@ -106,7 +105,7 @@ ZeroBenchmark Bench::run() {
     processor_ratios.push_back(time.processor_seconds / beside.processor_seconds);
   }
   result.step_seconds = median(seconds);
-  result.peak_bytes = control_.max(peak_process_memory());
+  result.peak_bytes = control_.max(device_->peak_bytes());
   if (!replicated) return result;
   result.replicated_step_seconds = median(replicated_seconds);
   result.ratio = median(ratios);

@@ -37,6 +37,7 @@ class HostDevice final : public Device {
 
   double peak_flops(DType /*dtype*/) override { return 1; }
   std::int64_t free_bytes() const override { return std::int64_t{1} << 30; }
+  std::int64_t peak_bytes() const override { return memory().peak_bytes(); }
 
  protected:
   /// Exactly as many bytes as were asked for: the address sanitizer sees the end.

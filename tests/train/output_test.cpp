@@ -40,6 +40,7 @@ const std::vector<std::string> step_fields = {"step",
                                               "ring_tokens",
                                               "mfu",
                                               "peak_memory_bytes",
+                                              "peak_device_memory_bytes",
                                               "eta_seconds",
                                               "skipped_steps"};
 const std::vector<std::string> eval_fields = {"step",        "epoch",       "eval_loss", "eval_perplexity",
@@ -184,6 +185,7 @@ TEST_CASE("metrics.jsonl holds a row for each step and evaluation, with every fi
     CHECK(value("mfu") * value("step_seconds") == Approx(flops_over_peak));  // all steps have the same shape
     CHECK(step.at("peak_memory_bytes").get<std::int64_t>() >= std::max<std::int64_t>(memory, 1 << 20));
     memory = step.at("peak_memory_bytes").get<std::int64_t>();
+    CHECK(step.at("peak_device_memory_bytes").get<std::int64_t>() >= memory);  // the same, on a CPU
     CHECK((value("eta_seconds") > 0) == (value("step") < 7));
     CHECK(step.at("skipped_steps") == 0);
   }

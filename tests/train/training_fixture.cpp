@@ -139,9 +139,10 @@ std::string MetricsRows::without_measurements() const {
   std::string text;
   for (const std::vector<Json>* rows : {&steps, &evaluations}) {
     for (Json row : *rows) {
-      for (const char* field : {"tokens_per_second", "trained_tokens_per_second", "step_seconds", "mfu",
-                                "peak_memory_bytes", "eta_seconds", "eval_seconds", "schedule_seconds",
-                                "schedule_wait_seconds", "comm_seconds", "comm_exposed_seconds", "imbalance"}) {
+      for (const char* field :
+           {"tokens_per_second", "trained_tokens_per_second", "step_seconds", "mfu", "peak_memory_bytes",
+            "peak_device_memory_bytes", "eta_seconds", "eval_seconds", "schedule_seconds", "schedule_wait_seconds",
+            "comm_seconds", "comm_exposed_seconds", "imbalance"}) {
         row.erase(field);
       }
       text += row.dump() + "\n";

@@ -103,6 +103,9 @@ class Device {
   /// Bytes of memory free for allocation now. CPU: all that is available on the machine, whoever takes it; CUDA: this
   /// rank's share of its GPU.
   virtual std::int64_t free_bytes() const = 0;
+  /// Most memory that this process had taken of the device so far, what lies unused between allocations included. CPU:
+  /// of the machine, whoever in the process took it.
+  virtual std::int64_t peak_bytes() const = 0;
 
  protected:
   friend class Buffer;

@@ -29,8 +29,9 @@ struct StepMetrics {
   double imbalance = 1;               ///< computing time of the busiest rank over the mean
   double tokens_per_second = 0;
   double trained_tokens_per_second = 0;
-  double mfu = 0;                      ///< model FLOP/s over the measured matrix-product rate of all ranks
-  std::int64_t peak_memory_bytes = 0;  ///< of the rank that used most
+  double mfu = 0;                             ///< model FLOP/s over the measured matrix-product rate of all ranks
+  std::int64_t peak_memory_bytes = 0;         ///< resident in host memory, of the rank that used most
+  std::int64_t peak_device_memory_bytes = 0;  ///< likewise of the device, see Device::peak_bytes()
   double eta_seconds = 0;
   std::int64_t skipped_steps = 0;  ///< since the start
   bool skipped = false;            ///< this step did not update the parameters
@@ -63,8 +64,5 @@ class MetricsFile {
 /// "step 12/300 | epoch 0.12 | loss 1.2345 | ..." for a progress line or a log line.
 std::string describe(const StepMetrics& metrics, std::int64_t total_steps);
 std::string describe(const EvalMetrics& metrics);
-
-/// Largest resident memory of this process so far, in bytes.
-std::int64_t peak_process_memory();
 
 }  // namespace skrull

@@ -41,7 +41,7 @@ struct StepBenchmark {
 
   std::int64_t available_bytes = 0;  ///< of the device's memory, before anything was allocated
   std::int64_t planned_bytes = 0;    ///< the memory table's total
-  std::int64_t peak_bytes = 0;       ///< most resident memory of the process; on a GPU the most that was allocated
+  std::int64_t peak_bytes = 0;       ///< what was taken of the device, see Device::peak_bytes()
 
   double model_flops_utilization() const { return step_flops_per_second / peak_flops_per_second; }
   double filled_share() const { return static_cast<double>(peak_bytes) / static_cast<double>(available_bytes); }

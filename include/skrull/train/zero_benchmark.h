@@ -31,7 +31,7 @@ struct ZeroBenchmark {
   double processor_ratio = 0;      ///< the same of processor time, all ranks together: on a CPU that others use, what
                                    ///< the stage costs when nothing of it is hidden
   std::int64_t planned_bytes = 0;  ///< of one stage alone, by the memory model
-  std::int64_t peak_bytes = 0;     ///< most resident memory of a process
+  std::int64_t peak_bytes = 0;     ///< of the rank that took most of its device, see Device::peak_bytes()
   double adamw_bytes_per_second = 0;   ///< of one rank, all ranks at once: what the update reads and writes
   double memory_bytes_per_second = 0;  ///< of a pass that adds one array to another, likewise
   double adamw_over_memory = 0;        ///< the median of the turns

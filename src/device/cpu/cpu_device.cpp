@@ -11,6 +11,7 @@
 #include "cpu/host_memory.h"
 #include "host_stream.h"
 #include "skrull/core/error.h"
+#include "skrull/core/process.h"
 #include "skrull/device/device.h"
 #include "skrull/device/stream_stopwatch.h"
 
@@ -96,6 +97,7 @@ class CpuDevice : public Device {
     return entry->second;
   }
   std::int64_t free_bytes() const override { return available_host_memory(); }
+  std::int64_t peak_bytes() const override { return peak_process_memory(); }
 
  protected:
   void* allocate_raw(std::int64_t bytes) override { return allocate_pages(bytes); }
