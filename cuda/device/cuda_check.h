@@ -3,9 +3,14 @@
 
 #include <cuda_runtime_api.h>
 
+#include <string>
+
 namespace skrull {
 
-/// Throws RunFailure when `code` is an error: the call, its file and line, CUDA's name and text of it. Clears the
+/// "cudaGetErrorString (cudaErrorName, code 46)", and what to do about it where that is known.
+std::string explain_cuda_error(cudaError_t code);
+
+/// Throws RunFailure when `code` is an error: the call, its file and line, and explain_cuda_error(). Clears the
 /// runtime's memory of the error, so that the next call is not blamed for it.
 void check_cuda(cudaError_t code, const char* call, const char* file, int line);
 

@@ -45,9 +45,8 @@ CudaDevice::~CudaDevice() {
 
 std::string CudaDevice::description() const {
   const CudaMachine& machine = cuda_machine();
-  std::string text = fmt::format("{} (GPU {} of {}, {}), compute capability {}.{}, {} multiprocessors, CUDA {}",
-                                 gpu_.name, gpu_.index, machine.gpus.size(), gpu_.bus_id, gpu_.major, gpu_.minor,
-                                 gpu_.multiprocessors, format_cuda_version(machine.runtime_version));
+  std::string text = fmt::format("{}, GPU {} of {} ({}), CUDA {}", gpu_.kind(), gpu_.index, machine.gpus.size(),
+                                 gpu_.bus_id, format_cuda_version(machine.runtime_version));
   if (!preferred_attention_.empty()) text += fmt::format(", attention by {}", preferred_attention_);
   if (ranks_here_ > 1) text += fmt::format(", shared by {} ranks", ranks_here_);
   return text;

@@ -5,6 +5,8 @@
 
 #include <array>
 
+#include "device/cuda_check.h"
+
 namespace skrull {
 namespace {
 
@@ -25,9 +27,25 @@ std::string problem_of(cudaError_t code, const CudaMachine& machine) {
     case cudaErrorNoDevice:
       return "the NVIDIA driver finds no GPU (is CUDA_VISIBLE_DEVICES empty?)";
     default:
-      return fmt::format("CUDA says: {} ({}, code {})", cudaGetErrorString(code), cudaGetErrorName(code),
-                         static_cast<int>(code));
+      return "CUDA says: " + explain_cuda_error(code);
   }
+}
+
+int attribute_of(int index, cudaDeviceAttr attribute) {
+  int value = 0;
+  static_cast<void>(cudaDeviceGetAttribute(&value, attribute, index));
+  return value;
+}
+
+std::string problem_of(const CudaGpu& gpu, int compute_mode) {
+  if (gpu.major < oldest_major) {
+    return fmt::format(
+        "GPU {} is a '{}' of compute capability {}.{}, at least {}.0 is needed: hide it by CUDA_VISIBLE_DEVICES",
+        gpu.index, gpu.name, gpu.major, gpu.minor, oldest_major);
+  }
+  if (compute_mode != cudaComputeModeProhibited) return {};
+  return fmt::format("GPU {} is in compute mode prohibited: nvidia-smi --compute-mode=0 lets programs use it",
+                     gpu.index);
 }
 
 CudaGpu describe(int index) {
@@ -39,9 +57,12 @@ CudaGpu describe(int index) {
   gpu.major = properties.major;
   gpu.minor = properties.minor;
   gpu.multiprocessors = properties.multiProcessorCount;
-  int kilohertz = 0;
-  if (cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, index) == cudaSuccess)
-    gpu.highest_clock = 1e3 * kilohertz;
+  gpu.highest_clock = 1e3 * attribute_of(index, cudaDevAttrClockRate);
+  gpu.memory_bytes = static_cast<std::int64_t>(properties.totalGlobalMem);
+  gpu.error_correcting = attribute_of(index, cudaDevAttrEccEnabled) != 0;
+  const int mode = attribute_of(index, cudaDevAttrComputeMode);
+  gpu.exclusive = mode == cudaComputeModeExclusive || mode == cudaComputeModeExclusiveProcess;
+  gpu.problem = problem_of(gpu, mode);
   std::array<char, 32> bus_id{};
   if (cudaDeviceGetPCIBusId(bus_id.data(), static_cast<int>(bus_id.size()), index) == cudaSuccess) {
     gpu.bus_id = bus_id.data();
@@ -62,17 +83,30 @@ CudaMachine look() {
   }
   for (int index = 0; code == cudaSuccess && index < count; ++index) {
     machine.gpus.push_back(describe(index));
-    const CudaGpu& gpu = machine.gpus.back();
-    if (gpu.major >= oldest_major) continue;
-    machine.problem = fmt::format(
-        "GPU {} is a '{}' of compute capability {}.{}, at least {}.0 is needed: hide it by CUDA_VISIBLE_DEVICES", index,
-        gpu.name, gpu.major, gpu.minor, oldest_major);
+    if (machine.problem.empty()) machine.problem = machine.gpus.back().problem;
   }
   static_cast<void>(cudaGetLastError());
   return machine;
 }
 
 }  // namespace
+
+std::string CudaGpu::kind() const {
+  return fmt::format("{}, compute capability {}.{}, {} multiprocessors", name, major, minor, multiprocessors);
+}
+
+CudaLink link_between(const CudaGpu& source, const CudaGpu& target) {
+  const auto ask = [&](cudaDeviceP2PAttr attribute) {
+    int value = 0;
+    static_cast<void>(cudaDeviceGetP2PAttribute(&value, attribute, source.index, target.index));
+    return value;
+  };
+  int access = 0;
+  static_cast<void>(cudaDeviceCanAccessPeer(&access, source.index, target.index));
+  CudaLink link{access != 0, ask(cudaDevP2PAttrPerformanceRank), ask(cudaDevP2PAttrNativeAtomicSupported) != 0};
+  static_cast<void>(cudaGetLastError());
+  return link;
+}
 
 const CudaMachine& cuda_machine() {
   static const CudaMachine machine = look();

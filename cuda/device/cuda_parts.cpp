@@ -1,9 +1,14 @@
 #include <dlfcn.h>
 #include <spdlog/fmt/fmt.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "comm/nccl_communicator.h"
 #include "device/cuda_machine.h"
 #include "ops/cudnn_attention.h"
+#include "skrull/core/text.h"
 #include "skrull/device/machine_part.h"
 
 namespace skrull {
@@ -12,7 +17,7 @@ namespace {
 MachinePart driver_part(const CudaMachine& machine) {
   MachinePart part{"NVIDIA driver", PartState::ok, "", ""};
   if (machine.driver_version > 0) part.found = "for CUDA " + format_cuda_version(machine.driver_version);
-  if (machine.problem.empty()) return part;
+  if (machine.problem.empty() || !machine.gpus.empty()) return part;
   part.state = machine.driver_version > 0 ? PartState::broken : PartState::missing;
   part.found = machine.problem;
   part.advice = "to compute on a GPU, mend this; device=cpu needs none";
@@ -20,10 +25,56 @@ MachinePart driver_part(const CudaMachine& machine) {
 }
 
 MachinePart gpu_part(const CudaGpu& gpu) {
-  return {fmt::format("GPU {}", gpu.index), PartState::ok,
-          fmt::format("{}, compute capability {}.{}, {} multiprocessors, {}", gpu.name, gpu.major, gpu.minor,
-                      gpu.multiprocessors, gpu.bus_id),
-          ""};
+  MachinePart part{fmt::format("GPU {}", gpu.index), PartState::ok, "", ""};
+  part.found = fmt::format("{}, {}, ECC {}, {}", gpu.kind(), format_bytes(gpu.memory_bytes),
+                           gpu.error_correcting ? "on" : "off", gpu.bus_id);
+  if (gpu.exclusive) part.found += ", compute mode exclusive: for one rank at a time";
+  if (gpu.problem.empty()) return part;
+  part.state = PartState::broken;
+  part.found += "; can't be used";
+  part.advice = gpu.problem;
+  return part;
+}
+
+std::string describe(const CudaLink& link) {
+  if (!link.access) return "none";
+  return fmt::format("{}{}", link.performance_rank, link.atomics ? "+atomics" : "");
+}
+
+/// A row of the matrix: how one GPU reaches the memory of GPU 0, 1, ...
+MachinePart links_of(const CudaGpu& source, const std::vector<CudaGpu>& gpus) {
+  std::string row;
+  for (const CudaGpu& target : gpus) {
+    row += fmt::format("{:>11}", target.index == source.index ? "-" : describe(link_between(source, target)));
+  }
+  return {fmt::format("links of GPU {}", source.index), PartState::ok, row, ""};
+}
+
+/// Which GPUs reach each other without the host's memory between them.
+std::vector<MachinePart> link_parts(const std::vector<CudaGpu>& gpus) {
+  if (gpus.size() < 2) return {};
+  std::size_t linked = 0;
+  for (const CudaGpu& source : gpus) {
+    for (const CudaGpu& target : gpus) {
+      if (source.index != target.index && link_between(source, target).access) ++linked;
+    }
+  }
+  const std::size_t pairs = gpus.size() * (gpus.size() - 1);
+  MachinePart summary{"GPU links", PartState::ok, "", ""};
+  summary.found = fmt::format("{} of {} ways from GPU to GPU are direct", linked, pairs);
+  if (linked > 0) summary.found += "; the driver's rank of each, 0 is the fastest";
+  if (linked < pairs) {
+    summary.state = PartState::missing;
+    summary.advice =
+        "NCCL takes the others through host memory, which is slower. `nvidia-smi topo -p2p r` says why: GPUs under "
+        "different processors, a virtual machine, or the IOMMU or PCIe's ACS, which the BIOS turns off. Should NCCL "
+        "hang "
+        "or fail here, NCCL_P2P_DISABLE=1";
+  }
+  std::vector<MachinePart> parts = {summary};
+  if (linked == 0) return parts;
+  for (const CudaGpu& gpu : gpus) parts.push_back(links_of(gpu, gpus));
+  return parts;
 }
 
 MachinePart nccl_part() {
@@ -63,6 +114,7 @@ std::vector<MachinePart> cuda_parts() {
       {"CUDA", PartState::ok, "built with CUDA " + format_cuda_version(machine.runtime_version), ""},
       driver_part(machine)};
   for (const CudaGpu& gpu : machine.gpus) parts.push_back(gpu_part(gpu));
+  for (MachinePart& part : link_parts(machine.gpus)) parts.push_back(std::move(part));
   parts.push_back(nccl_part());
   parts.push_back(cudnn_part());
   return parts;

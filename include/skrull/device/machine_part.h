@@ -19,7 +19,8 @@ struct MachinePart {
   std::string advice;  ///< what to do; empty when ok
 };
 
-/// CUDA toolkit and driver, every GPU, NCCL, cuDNN. One part when the build has no CUDA. Starts nothing on a GPU.
+/// CUDA toolkit and driver, every GPU and how they reach each other, NCCL, cuDNN. One part when the build has no CUDA.
+/// Starts nothing on a GPU.
 std::vector<MachinePart> cuda_parts();
 
 }  // namespace skrull
