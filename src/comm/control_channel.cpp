@@ -6,6 +6,7 @@
 
 #include "skrull/comm/communicator.h"
 #include "skrull/core/narrow.h"
+#include "skrull/core/process.h"
 
 namespace skrull {
 namespace {
@@ -32,6 +33,11 @@ TensorView view_of(T& value) {
 // The stream runs the operation elsewhere: the value must stay until then.
 void finish(Stream& stream) {
   stream.record().synchronize();
+}
+
+/// Rank 0 has no such problem: it has to do with this rank.
+std::string about_this_rank(int rank, const std::string& problem) {
+  return fmt::format("rank {} on {}: {}", rank, host_name(), problem);
 }
 
 }  // namespace
@@ -122,7 +128,7 @@ void ControlChannel::agree_or_throw(const std::string& problem, int exit_code) {
   const auto first = narrow<int>(max(static_cast<std::int64_t>(claim)));
   if (first == 0) return;
   const int root = size() - first;
-  const std::string message = broadcast(problem, root);
+  const std::string message = broadcast(root == 0 ? problem : about_this_rank(rank(), problem), root);
   const auto code = static_cast<ExitCode>(max(static_cast<std::int64_t>(rank() == root ? exit_code : 0)));
   if (code == ExitCode::invalid_input) throw InvalidInputTogether(message);
   if (code == ExitCode::stopped_by_signal) throw StoppedTogether(message);

@@ -1,10 +1,14 @@
 #include "skrull/train/rank_session.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "skrull/comm/device_communicator.h"
 #include "skrull/comm/emulated_network.h"
 #include "skrull/core/error.h"
+#include "skrull/core/process.h"
 #include "skrull/train/local_device.h"
 #include "skrull/train/scheduling.h"
 
@@ -22,17 +26,21 @@ MessageLimits limits_of(const TrainConfig& config) {
   return limits;
 }
 
-/// With device: auto, all ranks compute on GPUs or none does.
+/// All ranks compute on GPUs; or none does, with device: auto.
 void agree_on_device(const TrainConfig& config, ControlChannel& control) {
-  if (config.device != DeviceChoice::automatic) return;
-  const std::string problem = cuda_problem();
-  const std::int64_t without = control.sum(std::int64_t{problem.empty() ? 0 : 1});
+  if (config.device == DeviceChoice::cpu || control.size() == 1) return;
+  const std::vector<std::string> problems = control.gather(cuda_problem());
+  const std::vector<std::string> hosts = control.gather(host_name());
+  const auto without = control.size() - std::count(problems.begin(), problems.end(), "");
+  if (without == 0 || (without == control.size() && config.device == DeviceChoice::automatic)) return;
   control.run_together([&] {
-    if (problem.empty() || without == control.size()) return;
+    const auto first = std::find_if(problems.begin(), problems.end(), [](const auto& text) { return !text.empty(); });
+    const auto rank = first - problems.begin();
     throw_invalid_input(
-        "device=auto: rank {} has no GPU ({}), {} of {} ranks have one. Use device=cpu, or start where "
-        "every rank has a GPU",
-        control.rank(), problem, control.size() - without, control.size());
+        "device={}: no GPU to compute on for {} of {} ranks. Rank {} on {}: {}. Or use device=cpu, or start where "
+        "every "
+        "rank has a GPU",
+        name_of(config.device), without, control.size(), rank, hosts[static_cast<std::size_t>(rank)], *first);
   });
 }
 

@@ -479,7 +479,15 @@ void TrainingRun::stop_after(std::int64_t step, bool evaluation_due) {
 }  // namespace
 
 TrainSummary train(const TrainConfig& config, const MpiSession& session) {
-  return TrainingRun(config, session).run();
+  auto run = std::make_unique<TrainingRun>(config, session);
+  try {
+    return run->run();
+  } catch (const std::exception& error) {
+    // The caller ends all ranks (MpiSession::abort). What this one holds is left as it is: its work on the device may
+    // wait for ranks that never come, and to free memory would wait for that work.
+    if (session.size() > 1 && !failed_together(error)) static_cast<void>(run.release());
+    throw;
+  }
 }
 
 EvalResult evaluate(const TrainConfig& config, const MpiSession& session) {

@@ -18,9 +18,6 @@ namespace {
 
 const std::string program = std::string(SKRULL_BINARY_DIR) + "/skrull";
 
-/// Seconds after which a run that hangs is ended with exit code 124.
-const std::vector<std::string> with_time_limit = {"timeout", "--kill-after=5", "120"};
-
 std::string quoted(const std::vector<std::string>& words) {
   std::string line;
   for (const std::string& word : words) line += "'" + word + "' ";
@@ -54,15 +51,6 @@ class SmallDisk {
 
 bool holds_a_model(const fs::path& folder) {
   return fs::exists(folder / "model.safetensors") || fs::exists(folder / "config.json");
-}
-
-std::vector<std::string> launch(int ranks, std::vector<std::string> command) {
-  ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-  ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-  std::vector<std::string> all = with_time_limit;
-  all.insert(all.end(), {"mpirun", "--oversubscribe", "-np", std::to_string(ranks)});
-  all.insert(all.end(), command.begin(), command.end());
-  return all;
 }
 
 }  // namespace
@@ -100,7 +88,7 @@ TEST_CASE("a write that fails on one rank fails the checkpoint on all, and leave
   const std::vector<std::string> limited = {"bash", "-c",
                                             "if [ $OMPI_COMM_WORLD_RANK = 1 ]; then ulimit -f 60; fi; exec " +
                                                 quoted({program}) + quoted(fixture.arguments("train", "out", run))};
-  const auto result = test::run_command(launch(2, limited));
+  const auto result = test::run_command(test::launch_of({limited, limited}));
   INFO(result.errors);
   CHECK(result.exit_code == 1);
   CHECK(test::contains(result.errors, "checkpoint-1 was not saved: "));
@@ -198,11 +186,10 @@ TEST_CASE("one rank that can't start ends all with its reason", "[failed_run]") 
   const auto run_pair = [&](const Overrides& changed) {
     Overrides other = good;
     other.insert(other.end(), changed.begin(), changed.end());
-    std::vector<std::string> command = launch(1, {program});
-    for (const std::string& word : fixture.arguments("train", "out", good)) command.push_back(word);
-    command.insert(command.end(), {":", "-np", "1", program});
-    for (const std::string& word : fixture.arguments("train", "out", other)) command.push_back(word);
-    return test::run_command(command);
+    const auto command = [&](const Overrides& overrides) {
+      return test::joined({program}, fixture.arguments("train", "out", overrides));
+    };
+    return test::run_command(test::launch_of({command(good), command(other)}));
   };
   const auto model = run_pair({"model_name_or_path=" + (fixture / "nowhere").string()});
   INFO(model.errors);

@@ -11,6 +11,7 @@
 #include "skrull/comm/communicator.h"
 #include "skrull/comm/even_split.h"
 #include "skrull/core/error.h"
+#include "skrull/core/process.h"
 #include "skrull/device/device.h"
 #include "support/catch.h"
 #include "support/mpi.h"
@@ -33,6 +34,11 @@ MessageLimits tiny_messages() {
 const std::vector<MessageLimits>& all_limits() {
   static const std::vector<MessageLimits> limits = {MessageLimits{}, tiny_messages(), MessageLimits{1 << 20, 4096, 0}};
   return limits;
+}
+
+/// How a problem of rank `who` alone, or of it and higher ones, is told on all ranks of this test.
+std::string as_told(int who, const std::string& problem) {
+  return who == 0 ? problem : fmt::format("rank {} on {}: {}", who, host_name(), problem);
 }
 
 /// What rank `who` contributes at element i: many exponents, so that any other order of summing gives other bits.
@@ -348,7 +354,7 @@ TEST_CASE("control: rank 0 works, the others wait without a collective open, and
   CHECK(cancelled == (rank() == 0));
 }
 
-TEST_CASE("control: all ranks fail with the lowest rank's problem", "[mpi][control]") {
+TEST_CASE("control: all ranks fail with the lowest rank's problem, and know whose it is", "[mpi][control]") {
   World world;
   ControlChannel control(*world.communicator, world.stream);
   control.agree_or_throw("", 0);
@@ -356,7 +362,7 @@ TEST_CASE("control: all ranks fail with the lowest rank's problem", "[mpi][contr
   const auto fail = [&](int code) {
     control.agree_or_throw(rank() >= first ? "problem " + std::to_string(rank()) : "", code);
   };
-  const std::string expected = "problem " + std::to_string(first);
+  const std::string expected = as_told(first, "problem " + std::to_string(first));
   // Ranks that see no problem pass a code of their own, which does not count.
   try {
     fail(rank() == first ? 2 : 1);
@@ -401,7 +407,7 @@ TEST_CASE("control: work that agrees in its middle ends on all ranks, wherever o
       });
       FAIL("no error");
     } catch (const InvalidInput& error) {
-      CHECK(error.what() == fmt::format("part {}", failing_part));
+      CHECK(error.what() == as_told(failing, fmt::format("part {}", failing_part)));
       CHECK(failed_together(error));
     }
     CHECK(parts == failing_part);

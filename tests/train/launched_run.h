@@ -27,30 +27,39 @@ inline void wait_until(const std::function<bool()>& reached) {
   throw_run_failure("what the test waits for does not happen");
 }
 
+using Command = std::vector<std::string>;  ///< a program and its arguments
+
+/// Starts one command for each rank under mpirun. A run that hangs is ended with exit code 124.
+inline Command launch_of(const std::vector<Command>& ranks) {
+  ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+  ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+  Command all = {"timeout", "--kill-after=5", "150", "mpirun", "--oversubscribe"};
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (rank > 0) all.emplace_back(":");
+    all.insert(all.end(), {"-np", "1"});
+    all.insert(all.end(), ranks[rank].begin(), ranks[rank].end());
+  }
+  return all;
+}
+
 class LaunchedRun {
  public:
-  /// Ranks leave their process ids in `folder`. A run that hangs is ended with exit code 124.
-  LaunchedRun(std::filesystem::path folder, int ranks, const std::vector<std::string>& arguments)
-      : folder_(std::move(folder)) {
-    for (int rank = 0; rank < ranks; ++rank) std::filesystem::remove(pid_file(rank));
-    ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-    ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+  /// Ranks leave their process ids in `folder`.
+  LaunchedRun(std::filesystem::path folder, std::vector<Command> ranks) : folder_(std::move(folder)) {
     const std::string leave_pid = "echo $$ > '" + folder_.string() + "/pid-'$OMPI_COMM_WORLD_RANK; exec \"$@\"";
-    std::vector<std::string> command = {"timeout",
-                                        "--kill-after=5",
-                                        "150",
-                                        "mpirun",
-                                        "--oversubscribe",
-                                        "-np",
-                                        std::to_string(ranks),
-                                        "bash",
-                                        "-c",
-                                        leave_pid,
-                                        "bash",
-                                        std::string(SKRULL_BINARY_DIR) + "/skrull"};
-    command.insert(command.end(), arguments.begin(), arguments.end());
-    job_ = std::thread([this, command] { result_ = run_command(command); });
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      std::filesystem::remove(pid_file(static_cast<int>(rank)));
+      const Command first = {"bash", "-c", leave_pid, "bash"};
+      ranks[rank].insert(ranks[rank].begin(), first.begin(), first.end());
+    }
+    job_ = std::thread([this, command = launch_of(ranks)] { result_ = run_command(command); });
   }
+  /// The trainer, with the same arguments on all ranks.
+  LaunchedRun(std::filesystem::path folder, int ranks, Command arguments)
+      : LaunchedRun(std::move(folder), [&] {
+          arguments.insert(arguments.begin(), std::string(SKRULL_BINARY_DIR) + "/skrull");
+          return std::vector<Command>(static_cast<std::size_t>(ranks), arguments);
+        }()) {}
   ~LaunchedRun() {
     if (job_.joinable()) job_.join();
   }

@@ -106,8 +106,8 @@ class ControlChannel {
   std::vector<std::string> gather(const std::string& text);
   void barrier();
   /// `problem` is empty or what went wrong on this rank (with its exit code). When any rank has a problem, every rank
-  /// throws the first one's (lowest rank) as InvalidInput, RunFailure or Stopped by its code. Collective: this is how
-  /// ranks fail together.
+  /// throws the first one's (lowest rank, which is named unless it is rank 0) as InvalidInput, RunFailure or Stopped by
+  /// its code. Collective: this is how ranks fail together.
   void agree_or_throw(const std::string& problem, int exit_code);
   /// Runs `work`, which must not use collectives, and returns its result; when it throws on any rank, all ranks throw
   /// as by agree_or_throw(). It may call agree_or_throw(), as often on every rank that does not fail: what ends it on
