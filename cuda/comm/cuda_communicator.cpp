@@ -41,8 +41,8 @@ void require_one_kind(const CudaGpu& gpu, ControlChannel& control) {
       control.gather(fmt::format("{}, {} on {}", gpu.kind(), format_bytes(gpu.memory_bytes), host_name()));
   control.run_together([&] {
     throw_invalid_input(
-        "the ranks compute on GPUs of different kinds, but schedules and memory are planned for one. Choose GPUs of one "
-        "kind (CUDA_VISIBLE_DEVICES, the batch system's constraints):{}",
+        "the ranks compute on GPUs of different kinds, but schedules and memory are planned for one. Choose GPUs "
+        "of one kind (CUDA_VISIBLE_DEVICES, the batch system's constraints):{}",
         list_of(gpus));
   });
 }

@@ -18,8 +18,7 @@ std::string_view advice_for(cudaError_t code) {
   switch (code) {
     case cudaErrorDevicesUnavailable:
       return "the GPU is in compute mode exclusive and another process, perhaps another rank, has it: give every rank "
-             "a "
-             "GPU of its own, or nvidia-smi --compute-mode=0";
+             "a GPU of its own, or nvidia-smi --compute-mode=0";
     case cudaErrorNoKernelImageForDevice:
       return "this program was built for other GPUs: build it again with this one's architecture in "
              "-DSKRULL_CUDA_ARCHITECTURES";

@@ -68,8 +68,7 @@ std::vector<MachinePart> link_parts(const std::vector<CudaGpu>& gpus) {
     summary.advice =
         "NCCL takes the others through host memory, which is slower. `nvidia-smi topo -p2p r` says why: GPUs under "
         "different processors, a virtual machine, or the IOMMU or PCIe's ACS, which the BIOS turns off. Should NCCL "
-        "hang "
-        "or fail here, NCCL_P2P_DISABLE=1";
+        "hang or fail here, NCCL_P2P_DISABLE=1";
   }
   std::vector<MachinePart> parts = {summary};
   if (linked == 0) return parts;

@@ -47,8 +47,8 @@ int announced_ranks() {
 [[noreturn]] void throw_alone(int announced) {
   throw_run_failure(
       "the launcher announces {} ranks, but MPI came up with this one alone. Under Slurm start with `srun --mpi=pmix` "
-      "or "
-      "`srun --mpi=pmi2` (`srun --mpi=list` shows what there is), or use mpirun of the MPI this program was built with",
+      "or `srun --mpi=pmi2` (`srun --mpi=list` shows what there is), or use mpirun of the MPI this program was built "
+      "with",
       announced);
 }
 

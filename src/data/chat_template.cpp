@@ -248,8 +248,7 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& folder, const Token
     if (found == tokens.end()) {
       throw_invalid_input(
           "{}: the tokenizer has no added token {}, which chat conversations need; use a tokenizer with <|im_start|> "
-          "and "
-          "<|im_end|>, or rows of text or input_ids",
+          "and <|im_end|>, or rows of text or input_ids",
           folder.string(), needed);
     }
     data->end_of_turn = found->id;

@@ -173,8 +173,7 @@ Message parse_message(const Field& field, std::vector<std::string>& ignored) {
   if (!field.has("role") && field.has("from")) {
     throw_invalid_input(
         "{}.role: missing; ShareGPT turns: rename \"from\" and \"value\" to \"role\" and \"content\", human to user, "
-        "gpt "
-        "to assistant",
+        "gpt to assistant",
         field.path);
   }
   Message message;

@@ -49,8 +49,7 @@ LearningRatePlan plan_learning_rate(const TrainConfig& config, std::int64_t tota
   if (plan.warmup_steps >= total_steps) {
     throw_invalid_input(
         "{}: the warm-up ({} steps) leaves nothing of the {} optimizer steps of this run; give fewer warm-up steps or "
-        "more "
-        "epochs",
+        "more epochs",
         by_steps ? "warmup_steps" : "warmup_ratio", plan.warmup_steps, total_steps);
   }
   if (plan.schedule == LearningRateSchedule::wsd) {

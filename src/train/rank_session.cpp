@@ -37,8 +37,8 @@ void agree_on_device(const TrainConfig& config, ControlChannel& control) {
     const auto first = std::find_if(problems.begin(), problems.end(), [](const auto& text) { return !text.empty(); });
     const auto rank = first - problems.begin();
     throw_invalid_input(
-        "device={}: no GPU to compute on for {} of {} ranks. Rank {} on {}: {}. Or use device=cpu, or start where every "
-        "rank has a GPU",
+        "device={}: no GPU to compute on for {} of {} ranks. Rank {} on {}: {}. Or use device=cpu, or start where "
+        "every rank has a GPU",
         name_of(config.device), without, control.size(), rank, hosts[static_cast<std::size_t>(rank)], *first);
   });
 }
