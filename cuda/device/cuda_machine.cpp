@@ -52,7 +52,10 @@ CudaGpu describe(int index) {
   cudaDeviceProp properties{};
   CudaGpu gpu;
   gpu.index = index;
-  if (cudaGetDeviceProperties(&properties, index) != cudaSuccess) return gpu;
+  if (const cudaError_t code = cudaGetDeviceProperties(&properties, index); code != cudaSuccess) {
+    gpu.problem = fmt::format("GPU {}: {}", index, explain_cuda_error(code));
+    return gpu;
+  }
   gpu.name = properties.name;
   gpu.major = properties.major;
   gpu.minor = properties.minor;
