@@ -89,33 +89,30 @@ struct Scale {
   }
 };
 
-/// Queues Operation<S, T> for the dtypes of source and target.
-template <template <class, class> class Operation>
-void launch_source_to_target(cudaStream_t stream, const ConstTensorView& source, const TensorView& target) {
-  with_element(source.dtype(), [&]<class S>(std::type_identity<S>) {
-    with_element(target.dtype(), [&]<class T>(std::type_identity<T>) {
-      const Operation<S, T> operation{rows_of<S>(source), rows_of<T>(target)};
-      constexpr int width = Operation<S, T>::width;
-      launch_elementwise(stream, operation, joined_rows(source, ConstTensorView(target)),
-                         rows_in_pieces_of(width, source) && rows_in_pieces_of(width, target));
-    });
-  });
+/// Queues Operation<S, T>; these are the elements of source and target.
+template <template <class, class> class Operation, class S, class T>
+void launch_source_to_target(Stream& stream, const ConstTensorView& source, const TensorView& target) {
+  const Operation<S, T> operation{rows_of<S>(source), rows_of<T>(target)};
+  constexpr int width = Operation<S, T>::width;
+  launch_elementwise(cuda_stream(stream), operation, joined_rows(source, ConstTensorView(target)),
+                     rows_in_pieces_of(width, source) && rows_in_pieces_of(width, target));
 }
 
 }  // namespace
 
 void CudaOps::cast(Stream& stream, ConstTensorView source, TensorView target) {
   check_cast(source, target);
-  if (source.dtype() == target.dtype()) {
-    copy_rows(stream, source, target);
-  } else {
-    launch_source_to_target<Cast>(cuda_stream(stream), source, target);
-  }
+  if (source.dtype() == target.dtype()) return copy_rows(stream, source, target);
+  if (source.dtype() == DType::float32) return launch_source_to_target<Cast, float, bf16>(stream, source, target);
+  launch_source_to_target<Cast, bf16, float>(stream, source, target);
 }
 
 void CudaOps::add(Stream& stream, ConstTensorView source, TensorView target) {
   check_add(source, target);
-  launch_source_to_target<Add>(cuda_stream(stream), source, target);
+  with_element(source.dtype(), [&]<class S>(std::type_identity<S>) {
+    with_element(target.dtype(),
+                 [&]<class T>(std::type_identity<T>) { launch_source_to_target<Add, S, T>(stream, source, target); });
+  });
 }
 
 void CudaOps::scale(Stream& stream, float factor, TensorView x) {

@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(threads) add_squares_kernel(const double* part
 
 template <class T, int n>
 void launch_squares(cudaStream_t stream, const ConstTensorView& x, MatrixSize size, unsigned blocks, double* partial) {
-  const auto kernel = rows_in_pieces_of(n, x) ? squares_kernel<T, n, true> : squares_kernel<T, n, false>;
+  const auto kernel = rows_in_pieces_of(n, x) ? squares_kernel<T, n, true> : squares_kernel<T, n, n == 1>;
   launch(kernel, blocks, dim3(threads), 0, stream, rows_of<T>(x), size.cols / n, size.rows * (size.cols / n), partial);
 }
 

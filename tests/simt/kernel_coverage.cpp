@@ -37,7 +37,10 @@ std::vector<std::string> kernels_not_launched() {
   std::istringstream lines(symbols.output);
   // "0000000000001200 t void skrull::(anonymous namespace)::norm_kernel[abi:kernel]<float, 64>(..)"
   for (std::string address, kind, name; lines >> address >> kind && std::getline(lines, name);) {
-    if (name.find("[abi:kernel]") == std::string::npos || name.find("[clone") != std::string::npos) continue;
+    const bool is_function = kind == "t" || kind == "T" || kind == "w" || kind == "W";
+    if (!is_function || name.find("[abi:kernel]") == std::string::npos || name.find("[clone") != std::string::npos) {
+      continue;
+    }
     ++found;
     const std::uintptr_t where = std::stoull(address, nullptr, 16) + load_offset();
     if (launched.count(reinterpret_cast<const void*>(where)) == 0) missing.push_back(name);

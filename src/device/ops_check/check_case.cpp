@@ -146,6 +146,7 @@ std::vector<CheckLayout> check_layouts(const CheckContext& context) {
   if (!context.small_shapes_only) {
     layouts.push_back({131, 896, 0, 0});
     layouts.push_back({300, 515, 9, 3});
+    layouts.push_back({3, 4096, 0, 0});
     layouts.push_back({3, 8192, 0, 0});
     layouts.push_back({2, 8200, 16, 0});
   }

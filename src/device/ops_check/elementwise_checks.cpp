@@ -72,7 +72,7 @@ void check_copy_of(CheckContext& context, DType dtype, const CheckLayout& layout
 
 void check_fill_zero(CheckContext& context) {
   std::vector<DType> dtypes = {context.dtype};
-  if (context.dtype == DType::float32) dtypes = {DType::float32, DType::float64, DType::int32};
+  if (context.dtype == DType::float32) dtypes = {DType::float32, DType::float64, DType::int32, DType::uint8};
   for (const DType dtype : dtypes) {
     for (const CheckLayout& layout : check_layouts(context)) {
       CheckCase c(context, layout.describe() + " of " + std::string(name_of(dtype)));
@@ -87,7 +87,7 @@ void check_cast(CheckContext& context) {
   for (const CheckLayout& layout : check_layouts(context)) {
     for (const DType to : {DType::float32, DType::bfloat16}) check_cast_to(context, to, layout);
     if (context.dtype != DType::float32) continue;
-    for (const DType dtype : {DType::int32, DType::float64}) check_copy_of(context, dtype, layout);
+    for (const DType dtype : {DType::int32, DType::float64, DType::uint8}) check_copy_of(context, dtype, layout);
   }
   if (context.dtype == DType::float32) check_cast_of_special_values(context);
 }

@@ -62,6 +62,8 @@ double HostMatrix::operator()(std::int64_t row, std::int64_t col) const {
       return read<double>(at);
     case DType::int32:
       return read<std::int32_t>(at);
+    case DType::uint8:
+      return read<std::uint8_t>(at);
     default:
       throw RunFailure("no host matrices of this dtype");
   }
@@ -78,6 +80,8 @@ void HostMatrix::set(std::int64_t row, std::int64_t col, double value) {
       return write(at, value);
     case DType::int32:
       return write(at, static_cast<std::int32_t>(value));
+    case DType::uint8:
+      return write(at, static_cast<std::uint8_t>(static_cast<std::int32_t>(value)));
     default:
       throw RunFailure("no host matrices of this dtype");
   }

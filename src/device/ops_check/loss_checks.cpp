@@ -78,7 +78,8 @@ void check_rows(CheckContext& context, const LossRows& rows, GradientPlace place
   auto& losses = c.result("losses", HostMatrix::random(DType::float32, 1, tokens, "old losses"));
   // Logits are a result: the operation may overwrite them, and does nothing to them otherwise.
   auto& logits = c.result(place == GradientPlace::over_logits ? "gradient" : "logits", rows.logits);
-  HostMatrix old_gradient(context.dtype, tokens, vocabulary, 3);
+  // Rows in step with the logits', or out of it.
+  HostMatrix old_gradient(context.dtype, tokens, vocabulary, vocabulary % 4 == 0 ? 8 : 3);
   old_gradient.fill([](std::int64_t, std::int64_t) { return -1.0; });
   CheckCase::Result* gradient = place == GradientPlace::over_logits ? &logits : nullptr;
   if (place == GradientPlace::apart) gradient = &c.result("gradient", old_gradient);
