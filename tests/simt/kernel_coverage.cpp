@@ -25,6 +25,19 @@ std::uintptr_t load_offset() {
   return offset;
 }
 
+bool is_code(const std::string& kind) {
+  return kind == "t" || kind == "T" || kind == "w" || kind == "W";
+}
+
+/// Not a lambda in a kernel, "..kernel[abi:kernel]<64>(..)::{lambda()#1}::operator()() const", nor a piece that the
+/// compiler has split off.
+bool is_kernel(std::string name) {
+  const std::string unnamed = "(anonymous namespace)";
+  for (auto at = name.find(unnamed); at != std::string::npos; at = name.find(unnamed)) name.erase(at, unnamed.size());
+  const auto contains = [&](const char* part) { return name.find(part) != std::string::npos; };
+  return contains("[abi:kernel]") && !contains(")::") && !contains("[clone");
+}
+
 }  // namespace
 
 std::vector<std::string> kernels_not_launched() {
@@ -37,10 +50,7 @@ std::vector<std::string> kernels_not_launched() {
   std::istringstream lines(symbols.output);
   // "0000000000001200 t void skrull::(anonymous namespace)::norm_kernel[abi:kernel]<float, 64>(..)"
   for (std::string address, kind, name; lines >> address >> kind && std::getline(lines, name);) {
-    const bool is_function = kind == "t" || kind == "T" || kind == "w" || kind == "W";
-    if (!is_function || name.find("[abi:kernel]") == std::string::npos || name.find("[clone") != std::string::npos) {
-      continue;
-    }
+    if (!is_code(kind) || !is_kernel(name)) continue;
     ++found;
     const std::uintptr_t where = std::stoull(address, nullptr, 16) + load_offset();
     if (launched.count(reinterpret_cast<const void*>(where)) == 0) missing.push_back(name);

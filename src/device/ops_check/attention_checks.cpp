@@ -5,6 +5,7 @@
 
 #include "ops_check/attention_reference.h"
 #include "ops_check/check_case.h"
+#include "skrull/core/error.h"
 
 namespace skrull {
 
@@ -171,6 +172,28 @@ void check_backward(CheckContext& context, const AttentionCase& s) {
   });
 }
 
+void check_delta(CheckContext& context, DType out_dtype, DType dout_dtype, std::int64_t rows, std::int64_t head_dim) {
+  constexpr std::int64_t heads = 3;
+  CheckCase c(context, fmt::format("{} rows, 3 heads of {}, out {}, dout {}", rows, head_dim, name_of(out_dtype),
+                                   name_of(dout_dtype)));
+  const HostMatrix out = HostMatrix::random(out_dtype, rows, heads * head_dim, "out", 1, 8);
+  const HostMatrix dout = HostMatrix::random(dout_dtype, rows, heads * head_dim, "dout");
+  const ConstTensorView out_view = c.input(out);
+  const ConstTensorView dout_view = c.input(dout);
+  auto& delta = c.result("delta", HostMatrix::random(DType::float32, rows, heads, "old", 1, 2));
+  c.run([&](Ops& ops, Stream& stream) { ops.attention_delta(stream, head_dim, out_view, dout_view, delta.view()); });
+  c.expect(delta, [&](std::int64_t row, std::int64_t head) {
+    Expected sum;
+    double size = 0;
+    for (std::int64_t i = head * head_dim; i < (head + 1) * head_dim; ++i) {
+      sum.value += out(row, i) * dout(row, i);
+      size += std::abs(out(row, i) * dout(row, i));
+    }
+    sum.error = sum_error(head_dim + 1, size);
+    return sum;
+  });
+}
+
 }  // namespace
 
 void check_attention_forward(CheckContext& context) {
@@ -230,33 +253,12 @@ void check_attention_merge(CheckContext& context) {
 }
 
 void check_attention_delta(CheckContext& context) {
-  for (const DType out_dtype : {context.dtype, DType::float32}) {
-    for (const std::int64_t head_dim : {1, 33, 64, 256}) {
-      for (const std::int64_t rows : {0, 1, 7}) {
-        constexpr std::int64_t heads = 3;
-        CheckCase c(context, std::to_string(rows) + " rows, 3 heads of " + std::to_string(head_dim) + ", out " +
-                                 std::string(name_of(out_dtype)));
-        const HostMatrix out = HostMatrix::random(out_dtype, rows, heads * head_dim, "out", 1, 8);
-        const HostMatrix dout = HostMatrix::random(context.dtype, rows, heads * head_dim, "dout");
-        const ConstTensorView out_view = c.input(out);
-        const ConstTensorView dout_view = c.input(dout);
-        auto& delta = c.result("delta", HostMatrix::random(DType::float32, rows, heads, "old", 1, 2));
-        c.run([&](Ops& ops, Stream& stream) {
-          ops.attention_delta(stream, head_dim, out_view, dout_view, delta.view());
-        });
-        c.expect(delta, [&](std::int64_t row, std::int64_t head) {
-          Expected sum;
-          double size = 0;
-          for (std::int64_t i = head * head_dim; i < (head + 1) * head_dim; ++i) {
-            sum.value += out(row, i) * dout(row, i);
-            size += std::abs(out(row, i) * dout(row, i));
-          }
-          sum.error = sum_error(head_dim + 1, size);
-          return sum;
-        });
+  for (const DType out_dtype : {DType::float32, context.dtype}) {
+    for (const DType dout_dtype : {DType::float32, context.dtype}) {
+      for (const std::int64_t head_dim : {1, 33, 64, 256}) {
+        for (const std::int64_t rows : {0, 1, 7}) check_delta(context, out_dtype, dout_dtype, rows, head_dim);
       }
     }
-    if (context.dtype == DType::float32) break;
   }
 }
 
