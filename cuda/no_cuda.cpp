@@ -20,7 +20,7 @@ std::vector<MachinePart> cuda_parts() {
            "to compute on GPUs, install a CUDA toolkit and build again with SKRULL_CUDA=ON; device=cpu needs none"}};
 }
 
-std::unique_ptr<Device> make_cuda_device(int /*local_rank*/, AttentionEngineChoice /*attention*/) {
+std::unique_ptr<Device> make_cuda_device(int /*local_rank*/, const AttentionChoice& /*attention*/) {
   throw_invalid_input("{}. Use device=cpu, or build again with SKRULL_CUDA=ON.", cuda_problem());
 }
 

@@ -114,6 +114,24 @@ fill_memory() {  # fill_memory NAME SECONDS COMMAND...
 check doctor 60 "$skrull" doctor --json
 check self-test 150 "$skrull" doctor --self-test --device "$device" --json
 
+# -- cuDNN against native, each against the definition of attention, where the device has both: cuDNN's backward with and
+# without a fixed order of its sums. Which of them it computes, the device says.
+attention_tests=("$skrull" doctor --self-test --device "$device" --operations "attention_forward,attention_backward" --json)
+engine_of() { grep -o "attention[^,\"]* by cuDNN" "$out/json/$1.json" 2>/dev/null | head -n 1; }
+if [[ $device == cuda ]] && grep -qs '"part":"cuDNN","state":"ok"' "$out/json/doctor.json"; then
+  check attention-native 60 "${attention_tests[@]}" --attention-engine native
+  for order in deterministic nondeterministic; do
+    name="attention-cudnn-$order"
+    options=(--attention-engine cudnn)
+    [[ $order == nondeterministic ]] && options+=(--nondeterministic-attention)
+    step "$name" 90 "${attention_tests[@]}" "${options[@]}" || continue
+    problem="$(grep -m 1 "failed its check" "$out/log/$name.log")"
+    if [[ -z $problem ]]; then ok "$name" "$(engine_of "$name")"; else fail "$name" "${problem:0:160}"; fi
+  done
+else
+  missing+=("cuDNN against native: this build or this machine has no cuDNN; attention is native alone")
+fi
+
 # -- The same losses as on the CPU: one rank, rings, sharded state, the optimizer on the host.
 cat >"$out/runs/config.json" <<'JSON'
 {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "hidden_size": 128, "intermediate_size": 320,
@@ -166,6 +184,11 @@ if check cpu-reference 60 "$skrull" "${training[@]}" "output_dir=$out/runs/cpu-r
   same_losses train-fp32 cpu-reference 1e-4 1 "device=$device"
   same_losses train-fp32-again train-fp32 0 1 "device=$device"
   same_losses train-bf16 cpu-reference 2e-2 1 "device=$device" compute_dtype=bfloat16
+  if [[ $device == cuda ]]; then
+    same_losses train-bf16-native cpu-reference 2e-2 1 "device=$device" compute_dtype=bfloat16 attention_engine=native
+    same_losses train-bf16-nondeterministic train-bf16-native 1e-2 1 "device=$device" compute_dtype=bfloat16 \
+      deterministic_attention=false
+  fi
   same_losses train-offload train-fp32 1e-5 1 "device=$device" offload_optimizer=cpu
   same_losses train-2-ranks-ring cpu-reference 1e-4 2 "device=$device" context_parallel_size=2 bucket_tokens=600
   same_losses train-2-ranks-zero3 cpu-reference 1e-4 2 "device=$device" zero_stage=3
@@ -188,6 +211,12 @@ if [[ $quick == no ]]; then
     measure "attention-7b-$length" 40 "$attention_shown" "${bench[@]}" attention --model 7b --length "$length" \
       --seconds 0.05 "${common[@]}"
   done
+  if [[ $device == cuda ]]; then
+    measure attention-7b-16384-native 40 "$attention_shown" "${bench[@]}" attention --model 7b --length 16384 --seconds 0.05 \
+      --attention-engine native "${common[@]}"
+    measure attention-7b-16384-nondeterministic 40 "$attention_shown" "${bench[@]}" attention --model 7b --length 16384 \
+      --seconds 0.05 --nondeterministic-attention "${common[@]}"
+  fi
   measure attention-0.5b-16384 40 "$attention_shown" "${bench[@]}" attention --model 0.5b --length 16384 --seconds 0.05 \
     "${common[@]}"
   measure step-0.5b 60 "$step_shown" "${bench[@]}" step --model 0.5b --tokens 32768 "${common[@]}"

@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
-# Installs what Skrull needs from the distribution (Debian 12+, Ubuntu 24.04+). With --ci also the linters,
-# clang, and what tests/cluster needs. Does nothing when everything is there. Without root or sudo it prints the one command to type.
+# Installs what Skrull needs from the distribution (Debian 12+, Ubuntu 24.04+). With --ci also the linters, clang, what
+# tests/cluster needs, and pip for scripts/cudnn_frontend.sh. Does nothing when everything is there. Without root or sudo it
+# prints the one command to type.
 set -euo pipefail
 
 # libdnnl-dev's CMake package asks for OpenCL, which the Debian package only recommends.
 packages=(g++ cmake ninja-build pkg-config libdnnl-dev ocl-icd-opencl-dev libopenmpi-dev openmpi-bin nlohmann-json3-dev
   libspdlog-dev libcli11-dev libpcre2-dev libutf8proc-dev libxxhash-dev catch2)
-[[ "${1:-}" == --ci ]] && packages+=(clang clang-format clang-tidy libomp-dev git slurm-wlm munge iproute2)
+if [[ "${1:-}" == --ci ]]; then
+  packages+=(clang clang-format clang-tidy libomp-dev git slurm-wlm munge iproute2)
+  python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip)
+fi
 
 is_installed() { [[ "$(dpkg-query -W -f='${Status}' "$1" 2>/dev/null)" == "install ok installed" ]]; }
 

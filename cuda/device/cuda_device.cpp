@@ -18,8 +18,30 @@
 #include "skrull/core/text.h"
 
 namespace skrull {
+namespace {
 
-CudaDevice::CudaDevice(CudaGpu gpu, AttentionEngineChoice attention) : gpu_(std::move(gpu)) {
+constexpr std::int64_t operation_scratch_bytes = std::int64_t{64} << 20;
+/// A 32nd of a GPU's memory, 2.5 GB of 80, is room for the gradients of 32,768 rows of the 7B shape.
+constexpr std::int64_t attention_scratch_share = 32;
+
+std::int64_t total_bytes() {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  SKRULL_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  return static_cast<std::int64_t>(total);
+}
+
+/// Who computes what, for people; empty where all is native.
+std::string describe(const PreferredAttention& preferred) {
+  if (preferred.forward && preferred.backward) return fmt::format("attention by {}", preferred.forward->name());
+  if (preferred.forward) return fmt::format("attention's forward by {}", preferred.forward->name());
+  if (preferred.backward) return fmt::format("attention's backward by {}", preferred.backward->name());
+  return "";
+}
+
+}  // namespace
+
+CudaDevice::CudaDevice(CudaGpu gpu, const AttentionChoice& attention) : gpu_(std::move(gpu)) {
   SKRULL_CUDA_CHECK(cudaSetDevice(gpu_.index));
   SKRULL_CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool_, gpu_.index));
   std::uint64_t keep_all = std::numeric_limits<std::uint64_t>::max();
@@ -30,14 +52,17 @@ CudaDevice::CudaDevice(CudaGpu gpu, AttentionEngineChoice attention) : gpu_(std:
   SKRULL_CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
   compute_stream_ = std::make_unique<CudaStream>(least, context_);
   communication_stream_ = std::make_unique<CudaStream>(greatest, context_);  // its kernels are short and awaited
-  scratch_.emplace(*this, *compute_stream_);
-  auto preferred = preferred_attention(attention, gpu_, *this, *scratch_);
-  if (preferred) preferred_attention_ = preferred->name();
+  scratch_.emplace(*this, "scratch of operations", operation_scratch_bytes);
+  scratch_->get(*compute_stream_, 0);  // now, not in the first step
+  attention_scratch_.emplace(*this, "scratch of attention", total_bytes() / attention_scratch_share);
+  auto preferred = preferred_attention(attention, gpu_, *this, *scratch_, *attention_scratch_);
+  preferred_attention_ = describe(preferred);
   ops_ = std::make_unique<CudaOps>(*scratch_, std::make_unique<CudaGemm>(*scratch_), std::move(preferred));
 }
 
 CudaDevice::~CudaDevice() {
   ops_.reset();
+  attention_scratch_.reset();
   scratch_.reset();
   // What is under way may still use memory of this object. After an error nobody knows whether it ends.
   if (!context_.progress->failed()) static_cast<void>(cudaDeviceSynchronize());
@@ -47,7 +72,7 @@ std::string CudaDevice::description() const {
   const CudaMachine& machine = cuda_machine();
   std::string text = fmt::format("{}, GPU {} of {} ({}), CUDA {}", gpu_.kind(), gpu_.index, machine.gpus.size(),
                                  gpu_.bus_id, format_cuda_version(machine.runtime_version));
-  if (!preferred_attention_.empty()) text += fmt::format(", attention by {}", preferred_attention_);
+  if (!preferred_attention_.empty()) text += ", " + preferred_attention_;
   if (ranks_here_ > 1) text += fmt::format(", shared by {} ranks", ranks_here_);
   return text;
 }
@@ -154,7 +179,7 @@ std::string cuda_problem() {
   return cuda_machine().problem;
 }
 
-std::unique_ptr<Device> make_cuda_device(int local_rank, AttentionEngineChoice attention) {
+std::unique_ptr<Device> make_cuda_device(int local_rank, const AttentionChoice& attention) {
   const CudaMachine& machine = cuda_machine();
   if (!machine.problem.empty()) {
     throw_invalid_input("no GPU to compute on: {}. Or use device=cpu.", machine.problem);

@@ -19,7 +19,7 @@ namespace skrull {
 class CudaDevice final : public Device {
  public:
   /// Makes `gpu` the calling thread's; all calls must come from that thread.
-  explicit CudaDevice(CudaGpu gpu, AttentionEngineChoice attention = AttentionEngineChoice::automatic);
+  explicit CudaDevice(CudaGpu gpu, const AttentionChoice& attention = {});
   ~CudaDevice() override;
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
@@ -55,7 +55,7 @@ class CudaDevice final : public Device {
   bool is_pinned(const void* host) const;
 
   CudaGpu gpu_;
-  std::string preferred_attention_;  ///< its name; empty: none
+  std::string preferred_attention_;  ///< for people; empty: none
   int ranks_here_ = 1;
   CudaStreamContext context_;
   std::unique_ptr<CudaStream> compute_stream_;
@@ -64,6 +64,7 @@ class CudaDevice final : public Device {
   CopyStaging staging_;
   std::map<const char*, PinnedMemory> host_memory_pieces_;  ///< by address
   std::optional<DeviceScratch> scratch_;
+  std::optional<DeviceScratch> attention_scratch_;  ///< of its backward, by the preferred engine
   std::unique_ptr<Ops> ops_;
 };
 

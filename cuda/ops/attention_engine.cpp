@@ -23,51 +23,80 @@ class NativeAttention final : public AttentionEngine {
   }
 };
 
+bool is_aligned(const ConstTensorView& rows) {
+  return row_alignment(rows) >= 16;
+}
+
+template <class Call>
+void run_by(AttentionEngine* preferred, AttentionEngine& native, Stream& stream, const Call& call) {
+  AttentionEngine& engine = preferred != nullptr && preferred->obstacle(call).empty() ? *preferred : native;
+  engine.run(stream, call);
+}
+
+/// What forward and backward say alike; `aligned` is of what both have.
+template <class Attention>
+CudnnRequest common_request(int compute_capability, const Attention& a) {
+  const auto whole = [](const AttentionSegment& s) { return s.causal && s.q_begin == s.k_begin && s.q_len == s.k_len; };
+  return {.compute_capability = compute_capability,
+          .dtype = a.q.dtype(),
+          .out_dtype = a.out.dtype(),
+          .head_dim = a.shape.head_dim,
+          .whole_sequences = std::all_of(a.segments.begin(), a.segments.end(), whole),
+          .aligned = is_aligned(a.q) && is_aligned(a.k) && is_aligned(a.v) && is_aligned(a.out)};
+}
+
 }  // namespace
 
 std::unique_ptr<AttentionEngine> make_native_attention() {
   return std::make_unique<NativeAttention>();
 }
 
-AttentionEngines::AttentionEngines(std::unique_ptr<AttentionEngine> preferred)
+AttentionEngines::AttentionEngines(PreferredAttention preferred)
     : preferred_(std::move(preferred)), native_(make_native_attention()) {}
 
-template <class Call>
-AttentionEngine& AttentionEngines::engine_for(const Call& call) {
-  return preferred_ && preferred_->obstacle(call).empty() ? *preferred_ : *native_;
-}
-
 void AttentionEngines::run(Stream& stream, const AttentionForward& attention) {
-  engine_for(attention).run(stream, attention);
+  run_by(preferred_.forward.get(), *native_, stream, attention);
 }
 
 void AttentionEngines::run(Stream& stream, const AttentionBackward& attention) {
-  engine_for(attention).run(stream, attention);
+  run_by(preferred_.backward.get(), *native_, stream, attention);
 }
 
-CudnnRequest cudnn_request(int compute_capability, const AttentionForward& a) {
-  const auto whole = [](const AttentionSegment& s) { return s.causal && s.q_begin == s.k_begin && s.q_len == s.k_len; };
-  const auto aligned = [](const ConstTensorView& rows) { return row_alignment(rows) >= 16; };
-  return {.compute_capability = compute_capability,
-          .dtype = a.q.dtype(),
-          .out_dtype = a.out.dtype(),
-          .head_dim = a.shape.head_dim,
-          .whole_sequences = std::all_of(a.segments.begin(), a.segments.end(), whole),
-          .aligned = aligned(a.q) && aligned(a.k) && aligned(a.v) && aligned(a.out)};
+CudnnRequest cudnn_request(int compute_capability, const AttentionForward& attention) {
+  return common_request(compute_capability, attention);
 }
 
-bool cudnn_takes(int compute_capability) {
+CudnnRequest cudnn_request(int compute_capability, bool deterministic, const AttentionBackward& attention) {
+  CudnnRequest request = common_request(compute_capability, attention);
+  request.aligned = request.aligned && is_aligned(attention.dout);
+  request.backward = true;
+  request.deterministic = deterministic;
+  return request;
+}
+
+std::string_view cudnn_obstacle_of_gpu(int compute_capability) {
   const int major = compute_capability / 10;
-  return major == 9 || major == 10;
+  return major >= 8 && major <= 10 ? "" : "the GPU's compute capability is not 8, 9 or 10";
+}
+
+std::string_view cudnn_backward_obstacle_of_gpu(int compute_capability, bool deterministic) {
+  const int major = compute_capability / 10;
+  if (major == 8) return "cuDNN has no backward of packed sequences on compute capability 8";
+  if (major == 9 && deterministic) return "cuDNN's sums on compute capability 9 have no fixed order in little memory";
+  return cudnn_obstacle_of_gpu(compute_capability);
 }
 
 std::string_view cudnn_obstacle(const CudnnRequest& request) {
   constexpr std::int64_t largest_head = 128;
-  if (!cudnn_takes(request.compute_capability)) return "the GPU's compute capability is not 9 or 10";
+  const std::string_view of_gpu =
+      request.backward ? cudnn_backward_obstacle_of_gpu(request.compute_capability, request.deterministic)
+                       : cudnn_obstacle_of_gpu(request.compute_capability);
+  if (!of_gpu.empty()) return of_gpu;
   if (!request.whole_sequences) return "a segment is a part of a sequence";
   if (request.dtype != DType::bfloat16) return "not bfloat16";
-  if (request.out_dtype != DType::bfloat16) return "the result is asked for in float32";
+  if (request.out_dtype != DType::bfloat16) return "the result is in float32";
   if (request.head_dim % 8 != 0 || request.head_dim > largest_head) return "heads are not of a multiple of 8 up to 128";
+  if (request.backward && request.head_dim % 16 != 0) return "the backward's heads are not of a multiple of 16";
   if (!request.aligned) return "rows are not aligned to 16 bytes";
   return "";
 }

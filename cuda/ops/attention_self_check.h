@@ -8,8 +8,11 @@
 
 namespace skrull {
 
-/// Computes packed sequences of small random shapes by both engines, forward, on the compute stream, and waits for it.
-/// Empty when they agree within what bf16 allows; else what differs. Shapes that `engine` does not take agree.
-std::string compare_attention(Device& device, AttentionEngine& engine, AttentionEngine& reference);
+/// Each computes packed sequences of small random shapes by both engines, on the compute stream, and waits for it.
+/// Empty when they agree within what bf16 allows; else what differs, or why `engine` does not take such sequences.
+std::string compare_attention_forward(Device& device, AttentionEngine& engine, AttentionEngine& reference);
+/// With `deterministic`, the engine must also give the same bits twice.
+std::string compare_attention_backward(Device& device, AttentionEngine& engine, AttentionEngine& reference,
+                                       bool deterministic);
 
 }  // namespace skrull

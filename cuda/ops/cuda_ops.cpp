@@ -6,8 +6,7 @@
 
 namespace skrull {
 
-CudaOps::CudaOps(CudaScratch& scratch, std::unique_ptr<CudaGemm> gemm,
-                 std::unique_ptr<AttentionEngine> preferred_attention)
+CudaOps::CudaOps(CudaScratch& scratch, std::unique_ptr<CudaGemm> gemm, PreferredAttention preferred_attention)
     : scratch_(scratch), gemm_(std::move(gemm)), attention_(std::move(preferred_attention)) {}
 CudaOps::~CudaOps() = default;
 

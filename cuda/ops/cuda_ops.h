@@ -24,9 +24,8 @@ class CudaScratch {
 
 class CudaOps final : public Ops {
  public:
-  /// `scratch` must outlive this. Without `gemm`, gemm() throws. `preferred_attention` may be null.
-  CudaOps(CudaScratch& scratch, std::unique_ptr<CudaGemm> gemm,
-          std::unique_ptr<AttentionEngine> preferred_attention = nullptr);
+  /// `scratch` must outlive this. Without `gemm`, gemm() throws.
+  CudaOps(CudaScratch& scratch, std::unique_ptr<CudaGemm> gemm, PreferredAttention preferred_attention = {});
   ~CudaOps() override;
 
   void gemm(Stream& stream, const Gemm& gemm) override;

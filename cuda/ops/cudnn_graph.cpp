@@ -26,72 +26,108 @@ std::string open_library() {
   return fmt::format("libcudnn.so.9 has version {}, expected {} or newer", version, oldest_version);
 }
 
-/// A table of whole numbers, `count` of them.
-Tensor table(fe::graph::Graph& graph, CudnnTensor number, std::int64_t count, fe::DataType_t type) {
-  return graph.tensor(fe::graph::Tensor_attributes()
-                          .set_uid(number)
-                          .set_dim({count, 1, 1, 1})
-                          .set_stride({1, 1, 1, 1})
-                          .set_data_type(type));
-}
+/// A graph over packed sequences, and its tensors.
+class PackedGraph {
+ public:
+  explicit PackedGraph(const CudnnForwardKey& key) : key_(key) {
+    graph_
+        ->set_sm_version(key.compute_capability)  // else the frontend opens a CUDA runtime of its own to ask
+        .set_io_data_type(fe::DataType_t::BFLOAT16)
+        .set_intermediate_data_type(fe::DataType_t::FLOAT)
+        .set_compute_data_type(fe::DataType_t::FLOAT);
+    q = input(tensor_q, queries(key.q_stride));
+    k = input(tensor_k, keys(key.k_stride));
+    v = input(tensor_v, keys(key.v_stride));
+    rows = table(lengths, key.sequences, fe::DataType_t::INT32);
+  }
 
-Tensor offsets(fe::graph::Graph& graph, CudnnTensor number, const CudnnForwardKey& key) {
-  return table(graph, number, key.sequences + 1, fe::DataType_t::INT64);
-}
+  fe::graph::Graph& operator*() const { return *graph_; }
+  std::shared_ptr<fe::graph::Graph> get() const { return graph_; }
 
-/// Dimensions are sequences, heads, positions, elements; a row of memory is one position's heads behind each other.
-/// Where a sequence starts is in its offset, so the stride between sequences is never used.
-struct Packed {
-  std::int64_t heads, width, stride;
+  /// A row of memory is one position's heads behind each other.
+  struct Row {
+    std::int64_t heads, width, stride;
+  };
+  Row queries(std::int64_t stride) const { return {key_.num_heads, key_.head_dim, stride}; }
+  Row keys(std::int64_t stride) const { return {key_.num_kv_heads, key_.head_dim, stride}; }
+  Row statistics(std::int64_t stride) const { return {key_.num_heads, 1, stride}; }
+
+  Tensor input(CudnnTensor number, const Row& row, fe::DataType_t type = fe::DataType_t::BFLOAT16) {
+    fe::graph::Tensor_attributes tensor;
+    describe(tensor, number, row, type);
+    return graph_->tensor(tensor);
+  }
+  void output(const Tensor& tensor, CudnnTensor number, const Row& row,
+              fe::DataType_t type = fe::DataType_t::BFLOAT16) {
+    describe(*tensor, number, row, type);
+    tensor->set_output(true);
+  }
+
+  /// What forward and backward say alike.
+  template <class Attributes>
+  Attributes causal(const char* name) const {
+    return Attributes()
+        .set_name(name)
+        .set_attn_scale(key_.scale)
+        .set_padding_mask(true)
+        .set_seq_len_q(rows)
+        .set_seq_len_kv(rows)
+        .set_causal_mask(true);
+  }
+
+  Tensor q, k, v;
+  Tensor rows;  ///< lengths
+
+ private:
+  /// `count` whole numbers.
+  Tensor table(std::int64_t number, std::int64_t count, fe::DataType_t type) {
+    return graph_->tensor(fe::graph::Tensor_attributes()
+                              .set_uid(number)
+                              .set_dim({count, 1, 1, 1})
+                              .set_stride({1, 1, 1, 1})
+                              .set_data_type(type));
+  }
+
+  /// Dimensions are sequences, heads, positions, elements. Where a sequence starts is in its offset, so the stride
+  /// between sequences is never used.
+  void describe(fe::graph::Tensor_attributes& tensor, CudnnTensor number, const Row& row, fe::DataType_t type) {
+    tensor.set_uid(number)
+        .set_dim({key_.sequences, row.heads, key_.length, row.width})
+        .set_stride({key_.length * row.stride, row.width, row.stride, 1})
+        .set_ragged_offset(table(offsets_of(number), key_.sequences + 1, fe::DataType_t::INT64))
+        .set_data_type(type);
+  }
+
+  const CudnnForwardKey& key_;
+  std::shared_ptr<fe::graph::Graph> graph_ = std::make_shared<fe::graph::Graph>();
 };
-
-void describe(fe::graph::Tensor_attributes& tensor, CudnnTensor number, const CudnnForwardKey& key,
-              const Packed& packed, const Tensor& offsets) {
-  tensor.set_uid(number)
-      .set_dim({key.sequences, packed.heads, key.length, packed.width})
-      .set_stride({key.length * packed.stride, packed.width, packed.stride, 1})
-      .set_ragged_offset(offsets);
-}
-
-Tensor input(fe::graph::Graph& graph, CudnnTensor number, const CudnnForwardKey& key, const Packed& packed,
-             CudnnTensor offset_number) {
-  fe::graph::Tensor_attributes tensor;
-  describe(tensor, number, key, packed, offsets(graph, offset_number, key));
-  return graph.tensor(tensor);
-}
-
-void output(const Tensor& tensor, fe::graph::Graph& graph, CudnnTensor number, const CudnnForwardKey& key,
-            const Packed& packed, CudnnTensor offset_number) {
-  describe(*tensor, number, key, packed, offsets(graph, offset_number, key));
-  tensor->set_output(true);
-}
 
 }  // namespace
 
 std::shared_ptr<fe::graph::Graph> cudnn_forward_graph(const CudnnForwardKey& key) {
-  auto graph = std::make_shared<fe::graph::Graph>();
-  graph
-      ->set_sm_version(key.compute_capability)  // else the frontend opens a CUDA runtime of its own to ask
-      .set_io_data_type(fe::DataType_t::BFLOAT16)
-      .set_intermediate_data_type(fe::DataType_t::FLOAT)
-      .set_compute_data_type(fe::DataType_t::FLOAT);
-  const Tensor q = input(*graph, tensor_q, key, {key.num_heads, key.head_dim, key.q_stride}, offsets_q);
-  const Tensor k = input(*graph, tensor_k, key, {key.num_kv_heads, key.head_dim, key.k_stride}, offsets_k);
-  const Tensor v = input(*graph, tensor_v, key, {key.num_kv_heads, key.head_dim, key.v_stride}, offsets_v);
-  const Tensor rows = table(*graph, lengths, key.sequences, fe::DataType_t::INT32);
-  auto [out, lse] = graph->sdpa(q, k, v,
-                                fe::graph::SDPA_attributes()
-                                    .set_name("attention")
-                                    .set_generate_stats(true)
-                                    .set_attn_scale(key.scale)
-                                    .set_padding_mask(true)
-                                    .set_seq_len_q(rows)
-                                    .set_seq_len_kv(rows)
-                                    .set_causal_mask(true));
-  output(out, *graph, tensor_out, key, {key.num_heads, key.head_dim, key.out_stride}, offsets_out);
-  output(lse, *graph, tensor_lse, key, {key.num_heads, 1, key.lse_stride}, offsets_lse);
-  lse->set_data_type(fe::DataType_t::FLOAT);
-  return graph;
+  PackedGraph packed(key);
+  auto [out, lse] = (*packed).sdpa(packed.q, packed.k, packed.v,
+                                   packed.causal<fe::graph::SDPA_attributes>("attention").set_generate_stats(true));
+  packed.output(out, tensor_out, packed.queries(key.out_stride));
+  packed.output(lse, tensor_lse, packed.statistics(key.lse_stride), fe::DataType_t::FLOAT);
+  return packed.get();
+}
+
+std::shared_ptr<fe::graph::Graph> cudnn_backward_graph(const CudnnBackwardKey& key) {
+  const CudnnForwardKey& forward = key.forward;
+  PackedGraph packed(forward);
+  const Tensor out = packed.input(tensor_out, packed.queries(forward.out_stride));
+  const Tensor dout = packed.input(tensor_dout, packed.queries(key.dout_stride));
+  const Tensor lse = packed.input(tensor_lse, packed.statistics(forward.lse_stride), fe::DataType_t::FLOAT);
+  auto [dq, dk, dv] = (*packed).sdpa_backward(packed.q, packed.k, packed.v, out, dout, lse,
+                                              packed.causal<fe::graph::SDPA_backward_attributes>("attention backward")
+                                                  .set_max_total_seq_len_q(key.rows)
+                                                  .set_max_total_seq_len_kv(key.rows)
+                                                  .set_deterministic_algorithm(key.deterministic));
+  packed.output(dq, tensor_dq, packed.queries(forward.num_heads * forward.head_dim));
+  packed.output(dk, tensor_dk, packed.keys(forward.num_kv_heads * forward.head_dim));
+  packed.output(dv, tensor_dv, packed.keys(forward.num_kv_heads * forward.head_dim));
+  return packed.get();
 }
 
 const std::string& cudnn_library_problem() {

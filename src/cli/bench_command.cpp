@@ -163,6 +163,7 @@ int bench(const Arguments& arguments) {
   app.add_option("--layers", parsed.layers, "of `step`, in place of the model's; 0: all")
       ->check(CLI::NonNegativeNumber);
   add_device(app, parsed.step.device);
+  add_attention(app, parsed.step.attention);
   app.add_option("--threads", parsed.step.threads, "of the CPU; 0: all cores");
   add_compute_dtype(app, parsed.step.compute_dtype);
   app.add_flag("--recompute", parsed.recompute, "keep only each block's input (gradient_checkpointing full)");
@@ -177,7 +178,8 @@ int bench(const Arguments& arguments) {
   if (parsed.what == "step") {
     result = step_result(parsed, model);
   } else {
-    const std::unique_ptr<Device> device = make_local_device(parsed.step.device, parsed.step.threads);
+    const std::unique_ptr<Device> device =
+        make_local_device(parsed.step.device, parsed.step.threads, 0, parsed.step.attention);
     const BenchShape shape = bench_shape(model, parsed.step.tokens);
     result = parsed.what == "ops" ? ops_result(*device, parsed, shape) : attention_result(*device, parsed, shape);
   }

@@ -38,6 +38,13 @@ void add_device(CLI::App& app, DeviceChoice& device) {
   add_choice(app, "--device", choices_of<DeviceChoice>, device);
 }
 
+void add_attention(CLI::App& app, AttentionChoice& attention) {
+  add_choice(app, "--attention-engine", choices_of<AttentionEngineChoice>, attention.engine);
+  app.add_flag_callback(
+      "--nondeterministic-attention", [&attention] { attention.deterministic = false; },
+      "of a GPU: deterministic_attention=false");
+}
+
 std::vector<std::string> parse_policies(const std::string& list) {
   return list == "all" ? policy_names() : CLI::detail::split(list, ',');
 }

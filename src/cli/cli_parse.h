@@ -9,6 +9,7 @@
 #include "commands.h"
 #include "skrull/config/choices.h"
 #include "skrull/core/dtype.h"
+#include "skrull/device/device.h"
 
 namespace skrull::cli {
 
@@ -27,6 +28,9 @@ void add_compute_dtype(CLI::App& app, DType& dtype);
 
 /// --device auto|cpu|cuda, likewise.
 void add_device(CLI::App& app, DeviceChoice& device);
+
+/// --attention-engine auto|native|cudnn and --nondeterministic-attention, likewise.
+void add_attention(CLI::App& app, AttentionChoice& attention);
 
 /// Policies by name, of a list with commas; "all" means every one.
 std::vector<std::string> parse_policies(const std::string& list);

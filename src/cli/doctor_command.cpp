@@ -20,6 +20,8 @@ namespace {
 
 struct DoctorArguments {
   DeviceChoice device = DeviceChoice::automatic;
+  AttentionChoice attention;
+  std::vector<std::string> operations;
   bool self_test = false;
   bool json = false;
 };
@@ -63,10 +65,13 @@ OrderedJson report(const std::vector<MachinePart>& parts) {
   return rows;
 }
 
-OrderedJson run_self_test(Device& device) {
+OrderedJson run_self_test(const DoctorArguments& arguments, Device& device) {
   log::info("self-test on {}", device.description());
   const Stopwatch watch;
-  const std::vector<OpCheck> checks = check_ops(device);
+  OpsCheckOptions options;
+  options.operations = arguments.operations;
+  options.same_bits = arguments.attention.deterministic;
+  const std::vector<OpCheck> checks = check_ops(device, options);
   OrderedJson failures = OrderedJson::array();
   for (const std::string& difference : device.check_instructions()) {
     log::error("instructions: {}", difference);
@@ -79,16 +84,20 @@ OrderedJson run_self_test(Device& device) {
     log::error("{}", to_string(check));
     failures.push_back(to_string(check));
   }
-  log::info("{} of {} checks of {} operations passed, in {:.1f} s", checks.size() - wrong, checks.size(),
-            checked_operations().size(), watch.seconds());
+  const std::size_t operations =
+      arguments.operations.empty() ? checked_operations().size() : arguments.operations.size();
+  log::info("{} of {} checks of {} operations passed, in {:.1f} s", checks.size() - wrong, checks.size(), operations,
+            watch.seconds());
   return {{"device", device.description()}, {"checks", checks.size()}, {"failures", failures}};
 }
 
 void run(const DoctorArguments& arguments, const MpiSession& session) {
   if (session.rank() != 0) return;
   OrderedJson result = {{"parts", report(examine_machine())}};
-  if (arguments.self_test)
-    result["self_test"] = run_self_test(*make_local_device(arguments.device, 0, session.local_rank()));
+  if (arguments.self_test) {
+    const auto device = make_local_device(arguments.device, 0, session.local_rank(), arguments.attention);
+    result["self_test"] = run_self_test(arguments, *device);
+  }
   if (arguments.json) std::printf("%s\n", result.dump().c_str());
   if (!arguments.self_test) return;
   const std::size_t failures = result["self_test"]["failures"].size();
@@ -109,6 +118,9 @@ int doctor(const Arguments& arguments) {
                "run every operation of the device and compare it with its definition in fp64; exit code 1 where one is "
                "wrong");
   add_device(app, parsed.device);
+  add_attention(app, parsed.attention);
+  app.add_option("--operations", parsed.operations, "of the self-test, all if none is named: attention_backward ...")
+      ->delimiter(',');
   app.add_flag("--json", parsed.json, "print the result as one JSON object");
   if (!parse(app, arguments)) return static_cast<int>(ExitCode::done);
   return run_on_all_ranks([&](const MpiSession& session) { run(parsed, session); });

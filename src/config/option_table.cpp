@@ -341,6 +341,15 @@ std::vector<Option> compute_options() {
            "What computes attention on a GPU; the CPU has one engine and takes `auto` alone. Changes speed, and the "
            "loss by rounding alone",
        .known_elsewhere = {"attn_implementation", "flash_attn", "use_flash_attention", "attention_backend"}},
+      {.name = "deterministic_attention",
+       .group = group,
+       .value = bound(BooleanCodec(), &C::deterministic_attention),
+       .help =
+           "Whether attention's gradients have the same bits every time. `false` lets `cudnn` compute them on compute "
+           "capability 9 too, where it adds in no fixed order; on 10 its backward has one, and `native` always has. "
+           "Such a "
+           "run, and a run that is resumed, repeat within rounding only",
+       .known_elsewhere = {"full_determinism", "use_deterministic_algorithms", "deterministic"}},
       {.name = "compute_dtype",
        .group = group,
        .value = bound(OneOf<DType>(compute_dtypes), &C::compute_dtype),

@@ -56,14 +56,18 @@ void check_inputs(std::string_view operation, const AttentionShape& shape, std::
   if (keys_once) check_disjoint(operation, "key", std::move(keys));
 }
 
+void check_out(std::string_view operation, const ConstTensorView& out, const ConstTensorView& q) {
+  check_shape(operation, "out", out, q.rows(), q.cols());
+  if (out.dtype() != q.dtype()) check_dtype(operation, "out", out, DType::float32);
+}
+
 }  // namespace
 
 void check_attention_forward(const AttentionForward& attention) {
   constexpr std::string_view name = "attention_forward";
   const ConstTensorView& q = attention.q;
   check_inputs(name, attention.shape, attention.segments, q, attention.k, attention.v, false);
-  check_shape(name, "out", attention.out, q.rows(), q.cols());
-  if (attention.out.dtype() != q.dtype()) check_dtype(name, "out", attention.out, DType::float32);
+  check_out(name, attention.out, q);
   check_fp32(name, "lse", attention.lse, q.rows(), attention.shape.num_heads);
 }
 
@@ -72,6 +76,7 @@ void check_attention_backward(const AttentionBackward& attention) {
   const ConstTensorView& q = attention.q;
   const ConstTensorView& k = attention.k;
   check_inputs(name, attention.shape, attention.segments, q, k, attention.v, true);
+  check_out(name, attention.out, q);
   check_dtype(name, "dout", attention.dout, q.dtype());
   check_shape(name, "dout", attention.dout, q.rows(), q.cols());
   check_fp32(name, "lse", attention.lse, q.rows(), attention.shape.num_heads);

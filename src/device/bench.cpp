@@ -198,7 +198,7 @@ class OpBench {
     });
     ops_.attention_delta(stream_, s_.head_dim, out, dout, delta);
     measure("attention backward", 2.5 * flops, 0, [&] {
-      ops_.attention_backward(stream_, {shape, segments, q, k, v, dout, lse, delta, dqkv.slice_cols(0, query),
+      ops_.attention_backward(stream_, {shape, segments, q, k, v, out, dout, lse, delta, dqkv.slice_cols(0, query),
                                         dqkv.slice_cols(query, key), dqkv.slice_cols(query + key, key)});
     });
     buffers_.clear();

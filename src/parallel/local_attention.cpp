@@ -58,6 +58,7 @@ void LocalAttention::backward(std::int64_t layer, ConstTensorView q, ConstTensor
                                                               .q = q,
                                                               .k = k,
                                                               .v = v,
+                                                              .out = out,
                                                               .dout = dout,
                                                               .lse = lse,
                                                               .delta = delta,

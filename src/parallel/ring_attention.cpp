@@ -209,6 +209,7 @@ void RingAttention::backward(std::int64_t layer, ConstTensorView q, ConstTensorV
                                     .q = q,
                                     .k = k,
                                     .v = v,
+                                    .out = out,
                                     .dout = dout,
                                     .lse = lse,
                                     .delta = delta,
@@ -217,6 +218,7 @@ void RingAttention::backward(std::int64_t layer, ConstTensorView q, ConstTensorV
                                     .dv = dv};
   AttentionBackward hop = packed;
   hop.q = of_rings(q);
+  hop.out = of_rings(out);
   hop.dout = of_rings(dout);
   hop.lse = of_rings(lse);
   hop.delta = of_rings(delta);

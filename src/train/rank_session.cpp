@@ -52,7 +52,7 @@ std::unique_ptr<Device> make_device(const TrainConfig& config, const MpiSession&
     const bool emulated = config.emulated_network.enabled();
     if (uses_cuda(config)) {
       if (emulated) throw_invalid_input("emulated_network: only the CPU's ranks have one; remove it, or device=cpu");
-      return make_cuda_device(session.local_rank(), config.attention_engine);
+      return make_cuda_device(session.local_rank(), {config.attention_engine, config.deterministic_attention});
     }
     if (config.attention_engine != AttentionEngineChoice::automatic) {
       throw_invalid_input("attention_engine={}: only GPUs have engines to choose from; use auto, or device=cuda",

@@ -75,7 +75,7 @@ std::int64_t tokens_beside_state(const Qwen2Config& model, const StepBenchmarkOp
 }  // namespace
 
 StepBenchmark bench_step(const Qwen2Config& model, const StepBenchmarkOptions& options) {
-  const std::unique_ptr<Device> device = make_local_device(options.device, options.threads);
+  const std::unique_ptr<Device> device = make_local_device(options.device, options.threads, 0, options.attention);
   const std::int64_t available_bytes = device->free_bytes();
   const std::unique_ptr<Communicator> self = make_self_communicator(device->ops());
   const ParameterTable table(model);

@@ -255,7 +255,7 @@ TEST_CASE("the echo of a config gives the same config") {
     "max_steps": 9, "seed": 9007199254740993, "learning_rate": 3.3333333333333335e-7, "lr_scheduler_type": "wsd",
     "warmup_ratio": 0.07, "warmup_steps": 4, "min_lr_ratio": 0.3, "lr_decay_ratio": 0.6, "weight_decay": 0.01,
     "adam_beta1": 0.8, "adam_beta2": 0.95, "adam_epsilon": 1e-12, "max_grad_norm": 0, "loss_reduction": "sequence_mean",
-    "max_skipped_steps": 8, "device": "cuda", "attention_engine": "native", "compute_dtype": "bfloat16", "gradient_checkpointing": "full",
+    "max_skipped_steps": 8, "device": "cuda", "attention_engine": "native", "deterministic_attention": false, "compute_dtype": "bfloat16", "gradient_checkpointing": "full",
     "loss_chunk_tokens": 128, "cpu_binding": "keep", "output_dir": "o", "overwrite_output_dir": true,
     "logging_steps": 2, "eval_steps": 6, "save_steps": 7, "save_total_limit": 2, "save_dtype": "bfloat16"})");
   CHECK(parse_text(config_to_json(config), {}, required_for_training()) == config);

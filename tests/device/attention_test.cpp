@@ -84,8 +84,8 @@ Matrix delta_of(const AttentionShape& shape, const Views& x, const Forward& whol
 void add_backward(const AttentionShape& shape, std::span<const AttentionSegment> segments, const Views& x,
                   const Forward& whole, Gradients& gradients) {
   const Matrix delta = delta_of(shape, x, whole);
-  cpu_attention_backward({shape, segments, x.q, x.k, x.v, x.dout, whole.lse.view(), delta.view(), gradients.dq.view(),
-                          gradients.dk.view(), gradients.dv.view()});
+  cpu_attention_backward({shape, segments, x.q, x.k, x.v, whole.out.view(), x.dout, whole.lse.view(), delta.view(),
+                          gradients.dq.view(), gradients.dk.view(), gradients.dv.view()});
 }
 
 Gradients backward(const AttentionShape& shape, std::span<const AttentionSegment> segments, const Views& x,
@@ -190,8 +190,8 @@ TEST_CASE("views may be slices of a fused buffer") {
   cpu_attention_forward({shape, segments, x.q, x.k, x.v, out.view().slice_cols(7, 240), lse.view().slice_cols(2, 6)});
   Matrix gradients(157, 400);
   const Matrix delta = delta_of(shape, x, dense);
-  cpu_attention_backward({shape, segments, x.q, x.k, x.v, x.dout, lse.view().slice_cols(2, 6), delta.view(),
-                          gradients.view().slice_cols(0, 240), gradients.view().slice_cols(240, 80),
+  cpu_attention_backward({shape, segments, x.q, x.k, x.v, dense.out.view(), x.dout, lse.view().slice_cols(2, 6),
+                          delta.view(), gradients.view().slice_cols(0, 240), gradients.view().slice_cols(240, 80),
                           gradients.view().slice_cols(320, 80)});
   const Gradients expected = backward(shape, segments, x, dense);
   for (std::int64_t row = 0; row < 157; ++row) {

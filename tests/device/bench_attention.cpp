@@ -104,7 +104,7 @@ class Batch {
     const auto [dq, dk, dv] = columns(fp32(gradients_));
     const ConstTensorView dout(dout_.data(), dtype_, tokens_, shape_.num_heads * shape_.head_dim);
     cpu_attention_delta(shape_.head_dim, fp32(out_), dout, fp32(delta_));
-    cpu_attention_backward({shape_, segments_, q, k, v, dout, fp32(lse_), fp32(delta_), dq, dk, dv});
+    cpu_attention_backward({shape_, segments_, q, k, v, fp32(out_), dout, fp32(lse_), fp32(delta_), dq, dk, dv});
   }
 
  private:

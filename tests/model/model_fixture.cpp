@@ -84,6 +84,7 @@ void PlainAttention::backward(std::int64_t /*layer*/, ConstTensorView q, ConstTe
                                                                 .q = q,
                                                                 .k = k,
                                                                 .v = v,
+                                                                .out = out,
                                                                 .dout = dout,
                                                                 .lse = lse,
                                                                 .delta = delta_view,

@@ -3,7 +3,8 @@
 
 #include "ops/attention_engine.h"
 
-#include <array>
+#include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <map>
@@ -25,39 +26,53 @@
 
 using namespace skrull;
 using attention::SequenceGroup;
+using attention::SequenceRows;
 using attention::SequenceTables;
 using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
-using Fault = std::function<void(Stream&, const AttentionForward&)>;
+/// What goes wrong after a call.
+struct Faults {
+  std::function<void(Stream&, const AttentionForward&)> forward = {};
+  std::function<void(Stream&, const AttentionBackward&)> backward = {};
+};
 
 /// The native kernels under another name, then a fault.
 class FaultyEngine final : public AttentionEngine {
  public:
-  explicit FaultyEngine(Fault fault = {}) : fault_(std::move(fault)) {}
+  explicit FaultyEngine(Faults faults = {}, bool deterministic = false)
+      : faults_(std::move(faults)), deterministic_(deterministic) {}
 
   std::string_view name() const override { return "faulty"; }
   std::string_view obstacle(const AttentionForward& a) override { return cudnn_obstacle(cudnn_request(90, a)); }
-  std::string_view obstacle(const AttentionBackward& /*a*/) override { return "no gradients"; }
-  void run(Stream& stream, const AttentionForward& a) override {
-    ++runs;
-    native_->run(stream, a);
-    if (fault_) fault_(stream, a);
+  std::string_view obstacle(const AttentionBackward& a) override {
+    return cudnn_obstacle(cudnn_request(90, deterministic_, a));
   }
-  void run(Stream& /*stream*/, const AttentionBackward& /*a*/) override { FAIL("a backward reached the engine"); }
+  void run(Stream& stream, const AttentionForward& a) override {
+    ++forwards;
+    native_->run(stream, a);
+    if (faults_.forward) faults_.forward(stream, a);
+  }
+  void run(Stream& stream, const AttentionBackward& a) override {
+    ++backwards;
+    native_->run(stream, a);
+    if (faults_.backward) faults_.backward(stream, a);
+  }
 
-  int runs = 0;
+  int forwards = 0;
+  int backwards = 0;
 
  private:
-  Fault fault_;
+  Faults faults_;
+  bool deterministic_;
   std::unique_ptr<AttentionEngine> native_ = make_native_attention();
 };
 
 /// What the replaced cuDNN does.
 struct CudnnBehaviour {
   std::string problem;
-  Fault fault;
+  Faults faults;
 };
 CudnnBehaviour cudnn;
 
@@ -76,32 +91,58 @@ void overwrite(Stream& stream, const TensorView& matrix, std::int64_t row, std::
 void wrong_result(Stream& stream, const AttentionForward& a) {
   overwrite(stream, a.out, 400, 5, bfloat16(3.0F));
 }
+void wrong_gradient(Stream& stream, const AttentionBackward& a) {
+  overwrite(stream, a.dk, 400, 5, 3.0F);
+}
 
 CudnnRequest usual_request() {
   return {.compute_capability = 90, .head_dim = 128, .whole_sequences = true, .aligned = true};
 }
-
-/// Obstacle of the usual request after `change`.
-std::string obstacle_of(const std::function<void(CudnnRequest&)>& change) {
+CudnnRequest usual_backward() {
   CudnnRequest request = usual_request();
+  request.backward = true;
+  return request;
+}
+
+/// Obstacle of a request after `change`.
+std::string obstacle_of(const std::function<void(CudnnRequest&)>& change, CudnnRequest request = usual_request()) {
   change(request);
   return std::string(cudnn_obstacle(request));
 }
 
-/// A forward over 8 rows of 2 heads of 64; its memory is never read.
+/// Calls over 8 rows of 2 heads of 64; their memory is never read.
 struct Packed {
   alignas(16) char memory[16] = {};
   std::vector<AttentionSegment> segments = {{0, 5, 0, 5, true}, {5, 3, 5, 3, true}};
 
+  TensorView view(DType type, std::int64_t cols, std::int64_t stride = 384, std::int64_t offset = 0) {
+    return {memory + offset, type, 8, cols, stride};
+  }
   AttentionForward call(DType dtype = DType::bfloat16, std::int64_t stride = 384, std::int64_t offset = 0) {
-    const auto view = [&](DType type, std::int64_t cols) { return TensorView(memory + offset, type, 8, cols, stride); };
+    const TensorView rows = view(dtype, 128, stride, offset);
     return {.shape = {2, 2, 64, 0.125F},
             .segments = segments,
-            .q = view(dtype, 128),
-            .k = view(dtype, 128),
-            .v = view(dtype, 128),
-            .out = view(dtype, 128),
+            .q = rows,
+            .k = rows,
+            .v = rows,
+            .out = rows,
             .lse = view(DType::float32, 2)};
+  }
+  AttentionBackward backward() {
+    const TensorView rows = view(DType::bfloat16, 128);
+    const TensorView gradient = view(DType::float32, 128);
+    return {.shape = {2, 2, 64, 0.125F},
+            .segments = segments,
+            .q = rows,
+            .k = rows,
+            .v = rows,
+            .out = rows,
+            .dout = rows,
+            .lse = view(DType::float32, 2),
+            .delta = view(DType::float32, 2),
+            .dq = gradient,
+            .dk = gradient,
+            .dv = gradient};
   }
 };
 
@@ -118,9 +159,14 @@ class Scratch final : public CudaScratch {
   std::int64_t capacity() const override { return 0; }
 };
 
-std::unique_ptr<AttentionEngine> preferred(AttentionEngineChoice choice, const CudaGpu& kind) {
+PreferredAttention preferred(AttentionEngineChoice engine, const CudaGpu& kind, bool deterministic = false) {
   static Scratch scratch;
-  return preferred_attention(choice, kind, gpu(), scratch);
+  return preferred_attention({engine, deterministic}, kind, gpu(), scratch, scratch);
+}
+/// "forward", "backward", "both" or "none".
+std::string directions(const PreferredAttention& preferred) {
+  if (preferred.forward && preferred.backward) return "both";
+  return preferred.forward ? "forward" : preferred.backward ? "backward" : "none";
 }
 
 std::vector<AttentionSegment> random_sequences(Rng& rng, std::int64_t count, std::uint64_t longest) {
@@ -143,18 +189,19 @@ std::string cudnn_problem() {
   return cudnn.problem;
 }
 
-std::unique_ptr<AttentionEngine> make_cudnn_attention(CudaScratch& /*scratch*/, int /*compute_capability*/) {
-  return std::make_unique<FaultyEngine>(cudnn.fault);
+std::unique_ptr<AttentionEngine> make_cudnn_attention(CudaScratch& /*scratch*/, CudaScratch& /*backward_scratch*/,
+                                                      const CudnnOptions& /*options*/) {
+  return std::make_unique<FaultyEngine>(cudnn.faults);
 }
 
 }  // namespace skrull
 
 TEST_CASE("cuDNN takes whole bf16 sequences on the GPUs it has kernels for") {
   CHECK(cudnn_obstacle(usual_request()).empty());
-  for (const int capability : {90, 100, 103}) {
+  for (const int capability : {80, 86, 89, 90, 100, 103}) {
     CHECK(obstacle_of([&](CudnnRequest& r) { r.compute_capability = capability; }).empty());
   }
-  for (const int capability : {80, 86, 89, 110, 120}) {
+  for (const int capability : {75, 110, 120}) {
     CHECK_THAT(obstacle_of([&](CudnnRequest& r) { r.compute_capability = capability; }),
                ContainsSubstring("compute capability"));
   }
@@ -168,6 +215,60 @@ TEST_CASE("cuDNN takes whole bf16 sequences on the GPUs it has kernels for") {
   CHECK_THAT(obstacle_of([](CudnnRequest& r) { r.dtype = DType::float32; }), ContainsSubstring("bfloat16"));
   CHECK_THAT(obstacle_of([](CudnnRequest& r) { r.out_dtype = DType::float32; }), ContainsSubstring("float32"));
   CHECK_THAT(obstacle_of([](CudnnRequest& r) { r.aligned = false; }), ContainsSubstring("16 bytes"));
+}
+
+TEST_CASE("cuDNN takes backwards where its sums have an order, or need none") {
+  const auto obstacle = [](int capability, bool deterministic) {
+    return obstacle_of(
+        [&](CudnnRequest& r) {
+          r.compute_capability = capability;
+          r.deterministic = deterministic;
+        },
+        usual_backward());
+  };
+  for (const bool deterministic : {false, true}) {
+    for (const int capability : {100, 103}) CHECK(obstacle(capability, deterministic).empty());
+    for (const int capability : {80, 89})
+      CHECK_THAT(obstacle(capability, deterministic), ContainsSubstring("no backward"));
+    CHECK_THAT(obstacle(120, deterministic), ContainsSubstring("compute capability"));
+  }
+  CHECK(obstacle(90, false).empty());
+  CHECK_THAT(obstacle(90, true), ContainsSubstring("no fixed order"));
+
+  for (const std::int64_t head_dim : {16, 64, 80, 128}) {
+    CHECK(obstacle_of([&](CudnnRequest& r) { r.head_dim = head_dim; }, usual_backward()).empty());
+  }
+  for (const std::int64_t head_dim : {8, 72, 256}) {
+    CHECK_THAT(obstacle_of([&](CudnnRequest& r) { r.head_dim = head_dim; }, usual_backward()),
+               ContainsSubstring("multiple of"));
+  }
+  CHECK_THAT(obstacle_of([](CudnnRequest& r) { r.whole_sequences = false; }, usual_backward()),
+             ContainsSubstring("part of a sequence"));
+  CHECK_THAT(obstacle_of([](CudnnRequest& r) { r.out_dtype = DType::float32; }, usual_backward()),
+             ContainsSubstring("float32"));
+  CHECK_THAT(obstacle_of([](CudnnRequest& r) { r.aligned = false; }, usual_backward()), ContainsSubstring("16 bytes"));
+}
+
+TEST_CASE("a request says what a backward is made of") {
+  Packed packed;
+  const CudnnRequest request = cudnn_request(100, true, packed.backward());
+  CHECK(request.compute_capability == 100);
+  CHECK(request.backward);
+  CHECK(request.deterministic);
+  CHECK_FALSE(cudnn_request(100, false, packed.backward()).deterministic);
+  CHECK(request.dtype == DType::bfloat16);
+  CHECK(request.out_dtype == DType::bfloat16);
+  CHECK(request.head_dim == 64);
+  CHECK(request.whole_sequences);
+  CHECK(request.aligned);
+  AttentionBackward call = packed.backward();
+  call.dout = packed.view(DType::bfloat16, 128, 384, 2);
+  CHECK_FALSE(cudnn_request(100, true, call).aligned);
+  call = packed.backward();
+  call.out = packed.view(DType::float32, 128);
+  CHECK(cudnn_request(100, true, call).out_dtype == DType::float32);
+  packed.segments[1] = {5, 3, 0, 3, true};
+  CHECK_FALSE(cudnn_request(100, true, packed.backward()).whole_sequences);
 }
 
 TEST_CASE("a request says what a forward is made of") {
@@ -193,59 +294,68 @@ TEST_CASE("a request says what a forward is made of") {
 TEST_CASE("the preferred engine computes what it takes, the native one the rest") {
   Device& device = gpu();
   Stream& stream = device.compute_stream();
-  auto faulty =
-      std::make_unique<FaultyEngine>([](Stream& s, const AttentionForward& a) { overwrite(s, a.lse, 0, 0, 42.0F); });
-  const FaultyEngine& watched = *faulty;
-  AttentionEngines engines(std::move(faulty));
+  const auto faulty = std::make_shared<FaultyEngine>(
+      Faults{.forward = [](Stream& s, const AttentionForward& a) { overwrite(s, a.lse, 0, 0, 42.0F); }});
+  const auto both_runs = [&] { return std::pair(faulty->forwards, faulty->backwards); };
+  using Runs = std::pair<int, int>;
   const std::vector<AttentionSegment> segments = {{0, 16, 0, 16, true}};
-  const auto first_lse = [&](DType dtype) {
+  const auto run_both = [&](AttentionEngines& engines, DType dtype) {
     const Buffer q = device.allocate(dtype, 16, 64, "test");
     const Buffer out = device.allocate(dtype, 16, 64, "test");
     const Buffer lse = device.allocate(DType::float32, 16, 1, "test");
+    const Buffer delta = device.allocate(DType::float32, 16, 1, "test");
+    const Buffer gradient = device.allocate(DType::float32, 16, 64, "test");
     const TensorView rows = q.view(dtype, 16, 64);
-    engines.run(stream, {.shape = {1, 1, 64, 0.125F},
-                         .segments = segments,
-                         .q = rows,
-                         .k = rows,
-                         .v = rows,
-                         .out = out.view(dtype, 16, 64),
-                         .lse = lse.view(DType::float32, 16, 1)});
-    float value = -1;
-    device.copy_to_host(stream, &value, lse.view(DType::float32, 1, 1));
+    const AttentionForward forward = {.shape = {1, 1, 64, 0.125F},
+                                      .segments = segments,
+                                      .q = rows,
+                                      .k = rows,
+                                      .v = rows,
+                                      .out = out.view(dtype, 16, 64),
+                                      .lse = lse.view(DType::float32, 16, 1)};
+    const TensorView sums = gradient.view(DType::float32, 16, 64);
+    engines.run(stream, forward);
+    float first_lse = -1;
+    device.copy_to_host(stream, &first_lse, forward.lse.slice_rows(0, 1));
+    engines.run(stream, AttentionBackward{.shape = forward.shape,
+                                          .segments = segments,
+                                          .q = rows,
+                                          .k = rows,
+                                          .v = rows,
+                                          .out = forward.out,
+                                          .dout = rows,
+                                          .lse = forward.lse,
+                                          .delta = delta.view(DType::float32, 16, 1),
+                                          .dq = sums,
+                                          .dk = sums,
+                                          .dv = sums});
     stream.synchronize();
-    return value;
+    return first_lse;
   };
-  CHECK(first_lse(DType::bfloat16) == 42.0F);
-  CHECK(watched.runs == 1);
-  CHECK(first_lse(DType::float32) == 0.0F);  // one key, score 0
-  CHECK(watched.runs == 1);
+  AttentionEngines forward_alone({.forward = faulty, .backward = nullptr});
+  CHECK(run_both(forward_alone, DType::bfloat16) == 42.0F);
+  CHECK(both_runs() == Runs(1, 0));
+  CHECK(run_both(forward_alone, DType::float32) == 0.0F);  // one key, score 0
+  CHECK(both_runs() == Runs(1, 0));
 
-  const Buffer memory = device.allocate(DType::float32, 16, 64, "test");
-  const Buffer q = device.allocate(DType::bfloat16, 16, 64, "test");
-  const TensorView gradient = memory.view(DType::float32, 16, 64);
-  const TensorView rows = q.view(DType::bfloat16, 16, 64);
-  const TensorView column = memory.view(DType::float32, 16, 1);
-  engines.run(stream, AttentionBackward{.shape = {1, 1, 64, 0.125F},
-                                        .segments = segments,
-                                        .q = rows,
-                                        .k = rows,
-                                        .v = rows,
-                                        .dout = rows,
-                                        .lse = column,
-                                        .delta = column,
-                                        .dq = gradient,
-                                        .dk = gradient,
-                                        .dv = gradient});
-  stream.synchronize();
+  AttentionEngines both({.forward = faulty, .backward = faulty});
+  CHECK(run_both(both, DType::bfloat16) == 42.0F);
+  CHECK(both_runs() == Runs(2, 1));
+  CHECK(run_both(both, DType::float32) == 0.0F);
+  CHECK(both_runs() == Runs(2, 1));
+  AttentionEngines backward_alone({.forward = nullptr, .backward = faulty});
+  CHECK(run_both(backward_alone, DType::bfloat16) == 0.0F);
+  CHECK(both_runs() == Runs(2, 2));
 }
 
 TEST_CASE("the self-check passes an engine that agrees and names what differs") {
   Device& device = gpu();
   const auto native = make_native_attention();
-  const auto problem = [&](Fault fault) {
-    FaultyEngine engine(std::move(fault));
-    std::string text = compare_attention(device, engine, *native);
-    CHECK(engine.runs > 0);
+  const auto problem = [&](std::function<void(Stream&, const AttentionForward&)> fault) {
+    FaultyEngine engine({.forward = std::move(fault)});
+    std::string text = compare_attention_forward(device, engine, *native);
+    CHECK(engine.forwards > 0);
+    CHECK(engine.backwards == 0);
     return text;
   };
   CHECK(problem({}).empty());
@@ -261,25 +371,80 @@ TEST_CASE("the self-check passes an engine that agrees and names what differs") 
              ContainsSubstring("the result at row 2, column 0 is 0 where 7 was expected"));
 }
 
+TEST_CASE("the self-check of a backward finds what is wrong with gradients, and other bits where none may be") {
+  Device& device = gpu();
+  const auto native = make_native_attention();
+  const auto problem = [&](std::function<void(Stream&, const AttentionBackward&)> fault, bool deterministic = false) {
+    FaultyEngine engine({.backward = std::move(fault)});
+    std::string text = compare_attention_backward(device, engine, *native, deterministic);
+    CHECK(engine.backwards > 0);
+    return text;
+  };
+  CHECK(problem({}).empty());
+  CHECK(problem({}, true).empty());
+  CHECK_THAT(problem(wrong_gradient), ContainsSubstring("the gradient of keys at row 400, column 5 is 3"));
+  CHECK_THAT(problem([](Stream& s, const AttentionBackward& a) { overwrite(s, a.dq, 980, 255, 2.0F); }),
+             ContainsSubstring("the gradient of queries at row 980, column 255 is 2"));
+  CHECK_THAT(problem([](Stream& s, const AttentionBackward& a) { overwrite(s, a.dv, 2, 0, 0.0F); }),
+             ContainsSubstring("the gradient of values at row 2, column 0 is 0 where 0.25 was expected"));
+  // As small as what bf16 gives, but not the same again.
+  int runs = 0;
+  const auto wavering = [&](Stream& s, const AttentionBackward& a) {
+    if (++runs % 2 == 0) overwrite(s, a.dv, 2, 0, std::nextafter(0.25F, 1.0F));
+  };
+  CHECK(problem(wavering).empty());
+  runs = 0;
+  CHECK_THAT(problem(wavering, true), ContainsSubstring("other bits"));
+}
+
+TEST_CASE("the self-check allows gradients that were rounded to bf16 before they were added") {
+  Device& device = gpu();
+  const auto native = make_native_attention();
+  FaultyEngine engine({.backward = [&](Stream& stream, const AttentionBackward& a) {
+    for (const TensorView& gradient : {a.dq, a.dk, a.dv}) {
+      const auto count = static_cast<std::size_t>(gradient.elements());
+      std::vector<float> values(count);
+      device.copy_to_host(stream, values.data(), gradient);
+      stream.synchronize();
+      const float before = values[0];  // of no sequence
+      for (float& value : values) value = before + static_cast<float>(bfloat16(value - before));
+      device.copy_to_device(stream, gradient, values.data());
+    }
+  }});
+  CHECK(compare_attention_backward(device, engine, *native, true).empty());
+}
+
+TEST_CASE("the self-check says when an engine does not take such sequences") {
+  Device& device = gpu();
+  const auto native = make_native_attention();
+  FaultyEngine engine({}, true);  // deterministic, on compute capability 9
+  CHECK_THAT(compare_attention_backward(device, engine, *native, true), ContainsSubstring("no fixed order"));
+  CHECK(engine.backwards == 0);
+}
+
 TEST_CASE("which engine is preferred follows from option, GPU, build and check") {
   using Choice = AttentionEngineChoice;
   cudnn = {};
-  CHECK(preferred(Choice::automatic, gpu_of(9, 0)));
-  CHECK(preferred(Choice::cudnn, gpu_of(10, 0)));
-  CHECK_FALSE(preferred(Choice::native, gpu_of(9, 0)));
-  CHECK_FALSE(preferred(Choice::automatic, gpu_of(8, 0)));
-  CHECK_THROWS_WITH(preferred(Choice::cudnn, gpu_of(8, 6)), ContainsSubstring("GPU 0 has 8.6"));
-  CHECK_THROWS_AS(preferred(Choice::cudnn, gpu_of(8, 6)), InvalidInput);
+  CHECK(directions(preferred(Choice::automatic, gpu_of(9, 0))) == "both");
+  CHECK(directions(preferred(Choice::automatic, gpu_of(9, 0), true)) == "forward");
+  CHECK(directions(preferred(Choice::cudnn, gpu_of(10, 0), true)) == "both");
+  CHECK(directions(preferred(Choice::native, gpu_of(9, 0))) == "none");
+  CHECK(directions(preferred(Choice::automatic, gpu_of(8, 0))) == "none");
+  CHECK(directions(preferred(Choice::cudnn, gpu_of(8, 6))) == "forward");
+  CHECK_THROWS_WITH(preferred(Choice::cudnn, gpu_of(7, 5)), ContainsSubstring("GPU 0 has 7.5"));
+  CHECK_THROWS_AS(preferred(Choice::cudnn, gpu_of(12, 0)), InvalidInput);
 
   cudnn.problem = "it is not there";
-  CHECK_FALSE(preferred(Choice::automatic, gpu_of(9, 0)));
+  CHECK(directions(preferred(Choice::automatic, gpu_of(9, 0))) == "none");
   CHECK_THROWS_WITH(preferred(Choice::cudnn, gpu_of(9, 0)), ContainsSubstring("it is not there"));
 
-  cudnn = {"", wrong_result};
-  CHECK_FALSE(preferred(Choice::automatic, gpu_of(9, 0)));
-  CHECK_FALSE(preferred(Choice::cudnn, gpu_of(9, 0)));
-  cudnn = {"", [](Stream& /*s*/, const AttentionForward& /*a*/) { throw_run_failure("no kernel image"); }};
-  CHECK_FALSE(preferred(Choice::cudnn, gpu_of(9, 0)));
+  // Each direction stands for itself.
+  cudnn = {"", {.forward = wrong_result}};
+  CHECK(directions(preferred(Choice::automatic, gpu_of(9, 0))) == "backward");
+  cudnn = {"", {.backward = wrong_gradient}};
+  CHECK(directions(preferred(Choice::cudnn, gpu_of(10, 0), true)) == "forward");
+  cudnn = {"", {.forward = [](Stream& /*s*/, const AttentionForward& /*a*/) { throw_run_failure("no kernel image"); }}};
+  CHECK(directions(preferred(Choice::cudnn, gpu_of(9, 0), true)) == "none");
   cudnn = {};
 }
 
@@ -292,7 +457,10 @@ TEST_CASE("every sequence is in one group, of its length, in order of its rows")
       if (s.q_len > 0) expected[static_cast<int>(s.q_begin)] = static_cast<int>(s.q_len);
     }
     std::map<int, int> found;
-    for (const SequenceGroup& group : attention::group_sequences(segments)) {
+    const std::int64_t most_rows = round % 2 == 0 ? 3000 : std::numeric_limits<std::int64_t>::max();
+    for (const SequenceGroup& group : attention::group_sequences(segments, most_rows)) {
+      REQUIRE((group.count == 1 || group.rows <= most_rows));
+      int rows = 0;
       REQUIRE(group.count >= 1);
       REQUIRE(group.count <= group.slots);
       REQUIRE(group.slots <= SequenceGroup::most);
@@ -301,10 +469,13 @@ TEST_CASE("every sequence is in one group, of its length, in order of its rows")
       for (int i = 0; i < group.count; ++i) {
         const int length = group.lengths[i];
         REQUIRE(length <= group.length);
+        REQUIRE(group.gathered[i] == rows);
+        rows += length;
         REQUIRE((group.length == 512 || 2 * length > group.length));
         if (i > 0) REQUIRE(group.begins[i] > group.begins[i - 1]);
         REQUIRE(found.emplace(group.begins[i], length).second);
       }
+      REQUIRE(rows == group.rows);
     }
     REQUIRE(found == expected);
   }
@@ -321,12 +492,13 @@ TEST_CASE("tables hold where each sequence starts in each tensor, and no length 
     const std::vector<SequenceGroup> groups = attention::group_sequences(segments);
     REQUIRE(groups.size() == 1);
     const SequenceGroup& group = groups.front();
-    const std::int64_t bytes = SequenceTables::bytes(group);
-    const Buffer memory = device.allocate(bytes, "test");
-    const SequenceTables tables(memory.data(), group);
     constexpr std::int64_t far = std::int64_t{1} << 40;  // offsets beyond 32 bits
-    const std::array<std::int64_t, SequenceTables::tensors> strides = {4608, 4608, 3584, 28, far};
-    tables.fill(cuda_stream(stream), group, strides);
+    const std::vector<SequenceRows> tensors = {{4608}, {28}, {3584, true}, {far}, {far, true}};
+    const auto count_of_tensors = static_cast<int>(tensors.size());
+    const std::int64_t bytes = SequenceTables::bytes(group, count_of_tensors);
+    const Buffer memory = device.allocate(bytes, "test");
+    const SequenceTables tables(memory.data(), group, count_of_tensors);
+    tables.fill(cuda_stream(stream), group, tensors);
     std::vector<char> host(static_cast<std::size_t>(bytes));
     device.copy_to_host(stream, host.data(), memory.view(DType::uint8, 1, bytes));
     stream.synchronize();
@@ -334,12 +506,13 @@ TEST_CASE("tables hold where each sequence starts in each tensor, and no length 
       return reinterpret_cast<decltype(at)>(
           host.data() + (reinterpret_cast<const char*>(at) - static_cast<const char*>(memory.data())));
     };
-    for (int tensor = 0; tensor < SequenceTables::tensors; ++tensor) {
+    for (int tensor = 0; tensor < count_of_tensors; ++tensor) {
       const std::int64_t* offsets = on_host(tables.offsets(tensor));
-      const std::int64_t stride = strides[static_cast<std::size_t>(tensor)];
+      const auto& [stride, gathered] = tensors[static_cast<std::size_t>(tensor)];
       const int last = group.count - 1;
+      const int end = gathered ? group.rows : group.begins[last] + group.lengths[last];
       for (int i = 0; i <= group.slots; ++i) {
-        const std::int64_t row = i <= last ? group.begins[i] : group.begins[last] + group.lengths[last];
+        const std::int64_t row = i > last ? end : gathered ? group.gathered[i] : group.begins[i];
         REQUIRE(offsets[i] == row * stride);
       }
     }
@@ -348,7 +521,50 @@ TEST_CASE("tables hold where each sequence starts in each tensor, and no length 
   }
 }
 
+TEST_CASE("rows without gaps are added to where their sequences lie, and to no other row") {
+  Device& device = gpu();
+  Stream& stream = device.compute_stream();
+  for (const std::int64_t columns : {8, 24, 7}) {
+    for (const std::int64_t count : {1, 3, 40}) {
+      Rng rng(static_cast<std::uint64_t>(count * columns), "gathered");
+      auto segments = random_sequences(rng, count, 20);
+      for (AttentionSegment& s : segments) s.q_len = s.k_len = std::max<std::int64_t>(s.q_len - 1, 0);
+      segments.push_back({2000, 5, 2000, 5, true});
+      const SequenceGroup group = attention::group_sequences(segments).front();
+      constexpr std::int64_t rows = 2010;
+      const std::int64_t stride = columns + 8;  // what lies beside the columns stays, too
+      std::vector<float> expected(static_cast<std::size_t>(rows * stride));
+      for (float& value : expected) value = static_cast<float>(rng.uniform());
+      const Buffer target = device.allocate(DType::float32, rows, stride, "test");
+      const TensorView whole = target.view(DType::float32, rows, stride);
+      device.copy_to_device(stream, whole, expected.data());
+
+      std::vector<bfloat16> values(static_cast<std::size_t>(group.rows * columns));
+      for (bfloat16& value : values) value = bfloat16(static_cast<float>(rng.uniform()));
+      const Buffer gathered = device.allocate(DType::bfloat16, group.rows, columns, "test");
+      const TensorView source = gathered.view(DType::bfloat16, group.rows, columns);
+      device.copy_to_device(stream, source, values.data());
+      std::size_t next = 0;
+      for (int i = 0; i < group.count; ++i) {
+        for (std::int64_t row = group.begins[i]; row < group.begins[i] + group.lengths[i]; ++row) {
+          for (std::int64_t column = 0; column < columns; ++column) {
+            expected[static_cast<std::size_t>(row * stride + column)] += static_cast<float>(values[next++]);
+          }
+        }
+      }
+      attention::add_gathered(cuda_stream(stream), group, source, whole.slice_cols(0, columns));
+      std::vector<float> found(expected.size());
+      device.copy_to_host(stream, found.data(), whole);
+      stream.synchronize();
+      REQUIRE(found == expected);
+    }
+  }
+}
+
 // The last one: of what ran before.
-TEST_CASE("the cases above launch the kernel of the sequence tables") {
-  for (const std::string& name : test::kernels_not_launched()) CHECK(name.find("fill_tables") == std::string::npos);
+TEST_CASE("the cases above launch the kernels of the sequence tables") {
+  for (const std::string& name : test::kernels_not_launched()) {
+    CHECK(name.find("fill_tables") == std::string::npos);
+    CHECK(name.find("AddGathered") == std::string::npos);
+  }
 }

@@ -78,8 +78,8 @@ Result attention_of(const AttentionShape& shape, const std::vector<std::vector<A
   Matrix delta(x.q.rows(), shape.num_heads);
   attention::delta(nullptr, shape.head_dim, r.out.view(), x.dout.view(), delta.view());
   for (const auto& piece : pieces) {
-    attention::native_backward(nullptr, {shape, piece, x.q.view(), x.k.view(), x.v.view(), x.dout.view(), r.lse.view(),
-                                         delta.view(), r.dq.view(), r.dk.view(), r.dv.view()});
+    attention::native_backward(nullptr, {shape, piece, x.q.view(), x.k.view(), x.v.view(), r.out.view(), x.dout.view(),
+                                         r.lse.view(), delta.view(), r.dq.view(), r.dk.view(), r.dv.view()});
   }
   return r;
 }

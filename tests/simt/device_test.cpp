@@ -250,7 +250,7 @@ TEST_CASE("who watches over the device looks while its thread waits, and what it
 
 TEST_CASE("operations on several streams have scratch memory of their own") {
   Gpu gpu;
-  DeviceScratch scratch(*gpu.device, gpu.compute);
+  DeviceScratch scratch(*gpu.device, "test", 64 << 20);
   void* on_compute = scratch.get(gpu.compute, 1000);
   void* on_communication = scratch.get(gpu.communication, 1000);
   CHECK(on_compute != on_communication);

@@ -107,11 +107,12 @@ enum class AttentionEngineChoice { automatic, native, cudnn };
 template <>
 inline constexpr auto choices_of<AttentionEngineChoice> = std::to_array<Choice<AttentionEngineChoice>>({
     {AttentionEngineChoice::automatic, "auto",
-     "`cudnn` where the build, the machine and the GPU have it and it agrees with `native` in a check at the start"},
+     "`cudnn` on compute capability 9 and 10 where the build and the machine have it and it agrees with `native` in a "
+     "check at the start, else `native`"},
     {AttentionEngineChoice::native, "native", "this program's own kernels, on every GPU and for every shape"},
     {AttentionEngineChoice::cudnn, "cudnn",
-     "cuDNN for the forward of whole sequences in bfloat16, on compute capability 9 and 10, `native` for the rest; an "
-     "error where there is no cuDNN"},
+     "cuDNN for whole sequences in bfloat16, on compute capability 8, 9 and 10, `native` for the rest; an error where "
+     "there is no cuDNN"},
 });
 
 enum class CpuBinding { automatic, keep };

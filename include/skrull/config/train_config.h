@@ -90,6 +90,7 @@ struct TrainConfig {  // NOLINT(clang-analyzer-optin.performance.Padding)
   // Precision, memory and machine
   DeviceChoice device = DeviceChoice::automatic;
   AttentionEngineChoice attention_engine = AttentionEngineChoice::automatic;
+  bool deterministic_attention = true;
   DType compute_dtype = DType::float32;
   GradientCheckpointing gradient_checkpointing = GradientCheckpointing::selective;
   std::int64_t zero_stage = 2;  ///< 0 to 3

@@ -132,10 +132,15 @@ std::unique_ptr<Device> make_cpu_device(int threads = 0, TimeSource time = TimeS
 /// A CPU device whose compute stream is a queue with a thread of its own: for host work beside another device's.
 std::unique_ptr<Device> make_background_cpu_device(int threads = 0);
 
+/// What computes attention on a GPU.
+struct AttentionChoice {
+  AttentionEngineChoice engine = AttentionEngineChoice::automatic;
+  bool deterministic = true;  ///< gradients have the same bits every time
+};
+
 /// The CUDA device of this local rank; throws InvalidInput with the reason when this build or machine has none.
 /// Throws it too when `attention` asks for an engine that it does not have.
-std::unique_ptr<Device> make_cuda_device(int local_rank,
-                                         AttentionEngineChoice attention = AttentionEngineChoice::automatic);
+std::unique_ptr<Device> make_cuda_device(int local_rank, const AttentionChoice& attention = {});
 bool built_with_cuda();
 /// Why make_cuda_device() would find no usable GPU, for people; empty when it would. Starts nothing on a GPU.
 std::string cuda_problem();

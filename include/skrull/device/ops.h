@@ -55,12 +55,13 @@ struct AttentionForward {
   TensorView lse;  ///< [Tq, nq] fp32: log of the sum of exp(scale q.k), natural; -inf for a row without keys
 };
 
-/// Flash-attention backward with the GLOBAL log-sum-exp and delta, so that a partial segment (one ring hop) adds its
-/// exact share.
+/// Flash-attention backward with the GLOBAL result, log-sum-exp and delta, so that a partial segment (one ring hop)
+/// adds its exact share: formed in fp32, it may be rounded to the compute dtype once before it is added.
 struct AttentionBackward {
   AttentionShape shape;
   std::span<const AttentionSegment> segments;  ///< query rows and key rows each in at most one of them
   ConstTensorView q, k, v;
+  ConstTensorView out;    ///< [Tq, nq d] compute dtype or fp32: what delta was formed of
   ConstTensorView dout;   ///< [Tq, nq d] compute dtype
   ConstTensorView lse;    ///< [Tq, nq] fp32
   ConstTensorView delta;  ///< [Tq, nq] fp32, from attention_delta()

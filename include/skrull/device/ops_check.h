@@ -17,6 +17,7 @@ struct OpsCheckOptions {
   std::vector<DType> dtypes{DType::float32, DType::bfloat16};  ///< of activations and weights
   /// Without the shapes of more than some thousand elements: for devices that are emulated.
   bool small_shapes_only = false;
+  bool same_bits = true;  ///< whether a second run must give them
 };
 
 /// One result of one operation on one case. The operation ran twice on the same operands.

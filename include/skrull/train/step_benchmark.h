@@ -17,6 +17,7 @@ namespace skrull {
 
 struct StepBenchmarkOptions {
   DeviceChoice device = DeviceChoice::cpu;
+  AttentionChoice attention;
   DType compute_dtype = DType::float32;
   std::int64_t tokens = 2048;  ///< of the one micro-batch, in sequences of half, a quarter, ... of them
   std::int64_t longest = std::numeric_limits<std::int64_t>::max();  ///< of the sequences

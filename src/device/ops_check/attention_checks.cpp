@@ -133,24 +133,27 @@ void check_forward(CheckContext& context, const AttentionCase& s, DType out_dtyp
 void check_backward(CheckContext& context, const AttentionCase& s) {
   CheckCase c(context, s.name);
   const Problem p(context, s);
+  const std::int64_t query_width = s.heads * s.head_dim;
+  const std::int64_t key_width = s.kv_heads * s.head_dim;
+  HostMatrix out(context.dtype, s.queries, query_width, s.padding);
   HostMatrix lse(DType::float32, s.queries, s.heads, s.padding);
   HostMatrix delta(DType::float32, s.queries, s.heads, s.padding);
   const auto index = [&](std::int64_t row, std::int64_t head) {
     return static_cast<std::size_t>(row * s.heads + head);
   };
+  out.fill([&](std::int64_t row, std::int64_t col) {
+    return p.exact.out.values[static_cast<std::size_t>(row * query_width + col)];
+  });
   lse.fill([&](std::int64_t row, std::int64_t head) { return p.exact.lse[index(row, head)]; });
   delta.fill([&](std::int64_t row, std::int64_t head) { return p.exact.delta[index(row, head)]; });
-  const std::int64_t query_width = s.heads * s.head_dim;
-  const std::int64_t key_width = s.kv_heads * s.head_dim;
   const auto before = [&](std::int64_t rows, std::int64_t cols, std::string_view name) {
     return HostMatrix::random(DType::float32, rows, cols, name, 1, s.padding);
   };
   const HostMatrix dq_before = before(s.queries, query_width, "dq");
   const HostMatrix dk_before = before(s.keys, key_width, "dk");
   const HostMatrix dv_before = before(s.keys, key_width, "dv");
-  AttentionBackward a{
-      p.shape, p.segments, c.input(p.q), c.input(p.k), c.input(p.v), c.input(p.dout), c.input(lse), c.input(delta), {},
-      {},      {}};
+  AttentionBackward a{p.shape,         p.segments,   c.input(p.q),   c.input(p.k), c.input(p.v), c.input(out),
+                      c.input(p.dout), c.input(lse), c.input(delta), {},           {},           {}};
   auto& dq = c.result("dq", dq_before);
   auto& dk = c.result("dk", dk_before);
   auto& dv = c.result("dv", dv_before);
@@ -158,18 +161,22 @@ void check_backward(CheckContext& context, const AttentionCase& s) {
   a.dk = dk.view();
   a.dv = dv.view();
   c.run([&](Ops& ops, Stream& stream) { ops.attention_backward(stream, a); });
-  // A score's gradient carries the error of its probability, its own rounding, and the sums of d terms in it.
-  const double dscore_share = 2 + sum_error(s.head_dim, 1) / p.factor_error;
+  // A score's gradient carries the error of its probability, its own rounding, that of `out` in delta, and the sums of
+  // d terms in it.
+  const double dscore_share = 3 + sum_error(s.head_dim, 1) / p.factor_error;
   const std::int64_t queries_of_key = s.queries * (s.heads / s.kv_heads);
-  c.expect(dq, [&](std::int64_t row, std::int64_t col) {
-    return p.of(p.exact.dq, query_width, row, col, s.keys, dscore_share, dq_before(row, col));
-  });
-  c.expect(dk, [&](std::int64_t row, std::int64_t col) {
-    return p.of(p.exact.dk, key_width, row, col, queries_of_key, dscore_share, dk_before(row, col));
-  });
-  c.expect(dv, [&](std::int64_t row, std::int64_t col) {
-    return p.of(p.exact.dv, key_width, row, col, queries_of_key, 1, dv_before(row, col));
-  });
+  const auto expect = [&](const CheckCase::Result& result, const ReferenceSums& exact, const HostMatrix& old,
+                          std::int64_t width, std::int64_t terms, double factor_roundings) {
+    c.expect(result, [&, width, terms, factor_roundings](std::int64_t row, std::int64_t col) {
+      Expected sum = p.of(exact, width, row, col, terms, factor_roundings, old(row, col));
+      const double share = exact.values[static_cast<std::size_t>(row * width + col)];
+      if (context.dtype == DType::bfloat16) sum.error += rounding_of(DType::bfloat16) * std::abs(share);
+      return sum;
+    });
+  };
+  expect(dq, p.exact.dq, dq_before, query_width, s.keys, dscore_share);
+  expect(dk, p.exact.dk, dk_before, key_width, queries_of_key, dscore_share);
+  expect(dv, p.exact.dv, dv_before, key_width, queries_of_key, 1);
 }
 
 void check_delta(CheckContext& context, DType out_dtype, DType dout_dtype, std::int64_t rows, std::int64_t head_dim) {

@@ -36,6 +36,7 @@ struct CheckContext {
   std::string operation;
   DType dtype;  ///< of activations and weights
   bool small_shapes_only;
+  bool same_bits;
   std::vector<OpCheck>& checks;
 };
 

@@ -73,7 +73,8 @@ std::vector<OpCheck> check_ops(Device& device, const OpsCheckOptions& options) {
   std::vector<OpCheck> checks;
   for (const OperationCheck& entry : chosen_checks(options.operations)) {
     for (const DType dtype : options.dtypes) {
-      CheckContext context{device, std::string(entry.operation), dtype, options.small_shapes_only, checks};
+      CheckContext context{device, std::string(entry.operation), dtype, options.small_shapes_only, options.same_bits,
+                           checks};
       entry.check(context);
       if (!entry.in_compute_dtype) break;
     }
