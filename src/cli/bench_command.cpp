@@ -47,9 +47,8 @@ OrderedJson step_result(const BenchArguments& arguments, const Qwen2Config& mode
       result.tokens, result.step_seconds, result.update_seconds, result.step_flops_per_second / 1e9, 100 * result.ratio,
       result.product_flops_per_second / 1e9, static_cast<double>(result.tokens) / result.step_seconds,
       100 * result.model_flops_utilization(), result.peak_flops_per_second / 1e9);
-  log::info("memory: planned {}, most taken {}, {:.1f}% of the {} that were free",
-            format_bytes(result.planned_bytes), format_bytes(result.peak_bytes), 100 * result.filled_share(),
-            format_bytes(result.available_bytes));
+  log::info("memory: planned {}, most taken {}, {:.1f}% of the {} that were free", format_bytes(result.planned_bytes),
+            format_bytes(result.peak_bytes), 100 * result.filled_share(), format_bytes(result.available_bytes));
   OrderedJson json = {{"bench", "step"},
                       {"device", result.device},
                       {"compute_dtype", name_of(arguments.step.compute_dtype)},
