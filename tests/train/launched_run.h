@@ -6,8 +6,10 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -66,13 +68,20 @@ class LaunchedRun {
   LaunchedRun(const LaunchedRun&) = delete;
   LaunchedRun& operator=(const LaunchedRun&) = delete;
 
-  void send(int rank, int signal) const {
-    const auto has_pid = [&] {
-      std::error_code absent;
-      return std::filesystem::file_size(pid_file(rank), absent) > 1 && !absent;
-    };
-    wait_until(has_pid);
-    ::kill(std::atoi(read_file(pid_file(rank)).c_str()), signal);
+  /// Once the rank is there.
+  void send(int rank, int signal) const { ::kill(process_of(rank), signal); }
+  /// Until the rank is so far that `signal` does not just end it.
+  void wait_until_caught(int rank, int signal) const {
+    const std::string status = "/proc/" + std::to_string(process_of(rank)) + "/status";
+    wait_until([&] {
+      std::ifstream lines(status);
+      for (std::string line; std::getline(lines, line);) {
+        constexpr std::string_view caught = "SigCgt:";
+        if (!line.starts_with(caught)) continue;
+        return (std::stoull(line.substr(caught.size()), nullptr, 16) >> (signal - 1) & 1) != 0;
+      }
+      return true;  // it has ended
+    });
   }
   const CommandResult& wait() {
     if (job_.joinable()) job_.join();
@@ -80,6 +89,13 @@ class LaunchedRun {
   }
 
  private:
+  pid_t process_of(int rank) const {
+    wait_until([&] {
+      std::error_code absent;
+      return std::filesystem::file_size(pid_file(rank), absent) > 1 && !absent;
+    });
+    return std::atoi(read_file(pid_file(rank)).c_str());
+  }
   std::filesystem::path pid_file(int rank) const { return folder_ / ("pid-" + std::to_string(rank)); }
 
   std::filesystem::path folder_;

@@ -104,8 +104,8 @@ TEST_CASE("stopping at random moments, start-up included, loses nothing", "[stop
   int stops = 0;
   for (int attempt = 0; attempt < 4; ++attempt) {
     LaunchedRun run = fixture.launch("run", length, 2);
-    run.send(attempt % 2, 0);  // waits until the rank is there
-    std::this_thread::sleep_for(std::chrono::milliseconds(100 + 180 * attempt));
+    run.wait_until_caught(attempt % 2, SIGUSR1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(180 * attempt));
     run.send(attempt % 2, SIGUSR1);
     const test::CommandResult& result = run.wait();
     INFO(result.errors);
