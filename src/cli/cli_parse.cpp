@@ -15,6 +15,7 @@ namespace {
 template <class Value, std::size_t count>
 void add_choice(CLI::App& app, const char* flag, const std::array<Choice<Value>, count>& choices, Value& value) {
   std::vector<std::string> names;
+  names.reserve(count);
   for (const Choice<Value>& choice : choices) names.emplace_back(choice.name);
   app.add_option_function<std::string>(
          flag,
