@@ -109,8 +109,7 @@ void run(const DoctorArguments& arguments, const MpiSession& session) {
 int doctor(const Arguments& arguments) {
   CLI::App app(
       "Says what this machine has of what Skrull can use, and what to do about what is missing. A machine without GPUs "
-      "is "
-      "fine: the program computes on\nits processors. Under mpirun, rank 0 speaks.",
+      "is fine: the program computes on\nits processors. Under mpirun, rank 0 speaks.",
       "skrull doctor");
   DoctorArguments parsed;
   app.option_defaults()->always_capture_default();

@@ -347,8 +347,7 @@ std::vector<Option> compute_options() {
        .help =
            "Whether attention's gradients have the same bits every time. `false` lets `cudnn` compute them on compute "
            "capability 9 too, where it adds in no fixed order; on 10 its backward has one, and `native` always has. "
-           "Such a "
-           "run, and a run that is resumed, repeat within rounding only",
+           "Such a run, and a run that is resumed, repeat within rounding only",
        .known_elsewhere = {"full_determinism", "use_deterministic_algorithms", "deterministic"}},
       {.name = "compute_dtype",
        .group = group,

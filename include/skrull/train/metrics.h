@@ -29,7 +29,7 @@ struct StepMetrics {
   double imbalance = 1;               ///< computing time of the busiest rank over the mean
   double tokens_per_second = 0;
   double trained_tokens_per_second = 0;
-  double mfu = 0;                             ///< model FLOP/s over the measured matrix-product rate of all ranks
+  double mfu = 0;                             ///< model FLOP/s over Device::peak_flops() of all ranks
   std::int64_t peak_memory_bytes = 0;         ///< resident in host memory, of the rank that used most
   std::int64_t peak_device_memory_bytes = 0;  ///< likewise of the device, see Device::peak_bytes()
   double eta_seconds = 0;
