@@ -23,6 +23,11 @@ std::string text(const uint3& index) {
   return fmt::format("({}, {}, {})", index.x, index.y, index.z);
 }
 
+/// Literals are mostly one and the same.
+bool is_same(const char* a, const char* b) {
+  return a == b || std::strcmp(a, b) == 0;
+}
+
 /// Stacks are kept for the next launch of this thread. The thread sanitizer would take the next owner of a stack for a
 /// racing one: there every block has new ones.
 std::shared_ptr<StackSlab> stacks_for(std::size_t threads) {
@@ -38,8 +43,8 @@ std::shared_ptr<StackSlab> stacks_for(std::size_t threads) {
 }  // namespace
 
 bool CallSite::operator==(const CallSite& other) const {
-  return where.line == other.where.line && where.column == other.where.column &&
-         std::strcmp(operation, other.operation) == 0 && std::strcmp(where.file, other.where.file) == 0;
+  return where.line == other.where.line && where.column == other.where.column && is_same(operation, other.operation) &&
+         is_same(where.file, other.where.file);
 }
 
 std::string CallSite::text() const {

@@ -476,10 +476,67 @@ void TrainingRun::stop_after(std::int64_t step, bool evaluation_due) {
   throw_run_failure("all ranks were to stop");
 }
 
-}  // namespace
+/// Loss of a model on a data set. The constructor is the start-up.
+class EvaluationRun {
+ public:
+  EvaluationRun(const TrainConfig& config, const MpiSession& session);
+  EvalResult run();
 
-TrainSummary train(const TrainConfig& config, const MpiSession& session) {
-  auto run = std::make_unique<TrainingRun>(config, session);
+ private:
+  const TrainConfig& config_;
+  RankSession rank_;
+  std::unique_ptr<TextEncoder> encoder_;
+  std::unique_ptr<ModelState> state_;
+  Datasets data_;
+  LoaderOptions loader_options_;
+  std::unique_ptr<Transformer> model_;
+  std::unique_ptr<MicroBatchAttention> attention_;
+};
+
+EvaluationRun::EvaluationRun(const TrainConfig& config, const MpiSession& session)
+    : config_(config), rank_(config, session) {
+  ControlChannel& control = rank_.control();
+  control.run_together([&] {
+    encoder_ = load_text_encoder(config);
+    state_ = std::make_unique<ModelState>(config, rank_, false);
+  });
+  data_.eval = load_evaluation_data(config, encoder_.get(), state_->config().vocab_size,
+                                    RunFolder(config.output_dir).cache_folder(), control);
+  control.run_together([&] {
+    loader_options_.topology = rank_.topology();
+    loader_options_.rank = rank_.grid().rank();
+    loader_options_.policy = std::string(name_of(config.scheduler.policy));
+    loader_options_.cost = make_cost_model(config, state_->config());
+    loader_options_.search = search_options(config);
+    loader_options_.bucket_tokens =
+        resolve_bucket_tokens(config, data_, rank_, data_.eval.size(), enough_for_evaluation);
+    check_bucket_tokens(*data_.eval.store, data_.eval.samples, loader_options_.bucket_tokens,
+                        rank_.grid().context_parallel);
+    const TransformerOptions model_options = transformer_options(config, loader_options_.bucket_tokens, false);
+    model_ = std::make_unique<Transformer>(state_->config(), model_options, rank_.device());
+    attention_ = make_attention(state_->config(), model_options, rank_);
+  });
+}
+
+EvalResult EvaluationRun::run() {
+  report_rows("data", *data_.eval.store, config_);
+  report_lengths("data", data_.eval, state_->config().max_position_embeddings);
+  report_first_sample("data", data_.eval, encoder_.get());
+  ControlChannel& control = rank_.control();
+  const EvalResult result =
+      *evaluate_dataset(data_.eval, loader_options_, *model_, state_->parameters(), *attention_, control);
+  control.agree_or_throw(std::isfinite(result.loss) ? ""
+                                                    : fmt::format("the loss over {} tokens is {}; does the model hold "
+                                                                  "weights that are not finite?",
+                                                                  result.tokens, result.loss),
+                         static_cast<int>(ExitCode::run_failed));
+  return result;
+}
+
+/// What this rank does of a run over all ranks.
+template <class Run>
+auto carry_out(const TrainConfig& config, const MpiSession& session) {
+  auto run = std::make_unique<Run>(config, session);
   try {
     return run->run();
   } catch (const std::exception& error) {
@@ -490,43 +547,14 @@ TrainSummary train(const TrainConfig& config, const MpiSession& session) {
   }
 }
 
+}  // namespace
+
+TrainSummary train(const TrainConfig& config, const MpiSession& session) {
+  return carry_out<TrainingRun>(config, session);
+}
+
 EvalResult evaluate(const TrainConfig& config, const MpiSession& session) {
-  RankSession rank(config, session);
-  ControlChannel& control = rank.control();
-  std::unique_ptr<TextEncoder> encoder;
-  std::unique_ptr<ModelState> state;
-  control.run_together([&] {
-    encoder = load_text_encoder(config);
-    state = std::make_unique<ModelState>(config, rank, false);
-  });
-  Datasets data;
-  data.eval = load_evaluation_data(config, encoder.get(), state->config().vocab_size,
-                                   RunFolder(config.output_dir).cache_folder(), control);
-  LoaderOptions options;
-  std::unique_ptr<Transformer> model;
-  std::unique_ptr<MicroBatchAttention> attention;
-  control.run_together([&] {
-    options.topology = rank.topology();
-    options.rank = rank.grid().rank();
-    options.policy = std::string(name_of(config.scheduler.policy));
-    options.cost = make_cost_model(config, state->config());
-    options.search = search_options(config);
-    options.bucket_tokens = resolve_bucket_tokens(config, data, rank, data.eval.size(), enough_for_evaluation);
-    check_bucket_tokens(*data.eval.store, data.eval.samples, options.bucket_tokens, rank.grid().context_parallel);
-    const TransformerOptions model_options = transformer_options(config, options.bucket_tokens, false);
-    model = std::make_unique<Transformer>(state->config(), model_options, rank.device());
-    attention = make_attention(state->config(), model_options, rank);
-  });
-  report_rows("data", *data.eval.store, config);
-  report_lengths("data", data.eval, state->config().max_position_embeddings);
-  report_first_sample("data", data.eval, encoder.get());
-  const EvalResult result = *evaluate_dataset(data.eval, options, *model, state->parameters(), *attention, control);
-  control.agree_or_throw(std::isfinite(result.loss) ? ""
-                                                    : fmt::format("the loss over {} tokens is {}; does the model hold "
-                                                                  "weights that are not finite?",
-                                                                  result.tokens, result.loss),
-                         static_cast<int>(ExitCode::run_failed));
-  return result;
+  return carry_out<EvaluationRun>(config, session);
 }
 
 }  // namespace skrull

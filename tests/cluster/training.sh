@@ -23,6 +23,7 @@ set_up_training() {
   work=$(mktemp -d)
   trap 'tear_down; rm -rf "$work"' EXIT
   export SKRULL=${SKRULL:-$PWD/build/skrull} SKRULL_CACHE=$work/cache OMP_WAIT_POLICY=passive
+  export OMP_NUM_THREADS=1 # another number of threads rounds otherwise: a host has more cores for one rank than for two
   scripts/random_rows.sh 60 >"$work/rows.jsonl"
   training=(model_name_or_path=tests/data/model/tied_mha_d16 dataset="$work/rows.jsonl" save_dtype=bfloat16
     global_batch_size=6 max_steps=600 learning_rate=0.002 val_size=6 eval_steps=40 save_steps=50 save_total_limit=2)

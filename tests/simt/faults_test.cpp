@@ -30,9 +30,9 @@ struct Scene {
   }
 
   /// What a rank runs on a machine with these faults (see simt/stand_in/machine.h).
-  test::Command rank(const std::string& faults, const Overrides& more) const {
+  test::Command rank(const std::string& faults, const Overrides& more, const std::string& task = "train") const {
     const test::Command command = {"env", "SKRULL_SIMT_GPUS=2", "SKRULL_SIMT_FAULTS=" + faults, program};
-    return test::joined(command, fixture.arguments("train", "out", test::joined(options, more)));
+    return test::joined(command, fixture.arguments(task, "out", test::joined(options, more)));
   }
   test::CommandResult train(const std::string& faults_of_0, const std::string& faults_of_1,
                             const Overrides& more = {}) const {
@@ -196,6 +196,17 @@ TEST_CASE("a GPU that fails in the middle of a step") {
     check_failed(scene.train("", "broken_step=1500", {offload, "max_steps=1000"}), 1,
                  {"[rank 1] error: ", "unspecified launch failure (cudaErrorLaunchFailure, code 719)"});
   }
+}
+
+TEST_CASE("an evaluation of rings in which the GPU or NCCL of one rank fails") {
+  Scene scene;
+  const auto rows = scene.fixture.write("long.jsonl", test::random_rows(4, 100, 100, 97));
+  const Overrides more = {"dataset=" + rows.string(), "context_parallel_size=2"};
+  const auto fail_on_rank_1 = [&](const std::string& faults) {
+    return test::run_command(test::launch_of({scene.rank("", more, "eval"), scene.rank(faults, more, "eval")}));
+  };
+  check_failed(fail_on_rank_1("broken_step=1500"), 1, {"[rank 1] error: ", "unspecified launch failure"});
+  check_failed(fail_on_rank_1("nccl_error=20"), 1, {"[rank 1] error: ", "network error"});
 }
 
 TEST_CASE("a peer that ends or is killed in the middle of training takes all with it; one that hangs is told") {
