@@ -155,6 +155,7 @@ void Executor::run_front(Stream& stream, std::unique_lock<std::mutex>& lock) {
     stream.steps.pop_front();
     ++stream.finished;
     ++finished_;
+    if (stream.steps.empty()) burst_ = nullptr;  // it must not be the first again just for having been the last
   } else {
     burst_ = nullptr;
   }
