@@ -1,11 +1,11 @@
 #include "ops/attention_engine.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "device/cuda_stream.h"
 #include "ops/native_attention.h"
 #include "ops/row_alignment.h"
+#include "skrull/device/attention_operands.h"
 
 namespace skrull {
 namespace {
@@ -36,12 +36,11 @@ void run_by(AttentionEngine* preferred, AttentionEngine& native, Stream& stream,
 /// What forward and backward say alike; `aligned` is of what both have.
 template <class Attention>
 CudnnRequest common_request(int compute_capability, const Attention& a) {
-  const auto whole = [](const AttentionSegment& s) { return s.causal && s.q_begin == s.k_begin && s.q_len == s.k_len; };
   return {.compute_capability = compute_capability,
           .dtype = a.q.dtype(),
           .out_dtype = a.out.dtype(),
           .head_dim = a.shape.head_dim,
-          .whole_sequences = std::all_of(a.segments.begin(), a.segments.end(), whole),
+          .whole_sequences = are_whole_sequences(a.segments),
           .aligned = is_aligned(a.q) && is_aligned(a.k) && is_aligned(a.v) && is_aligned(a.out)};
 }
 

@@ -99,6 +99,7 @@ class HostOptimizer final : public UpdateByRuns {
   void gradient_summed(int block, ConstTensorView sum) override {
     if (sum.empty()) return;
     Stream& communication = device_.communication_stream();
+    communication.wait(at(block).updated);  // which reads the gradients of before
     const auto span = device_.timeline().scope(SpanKind::communication, communication, {"gradients to host"});
     device_.copy_to_host(communication, memory_.host_gradient(block).data(), sum);
     at(block).gradient_arrived = communication.record();

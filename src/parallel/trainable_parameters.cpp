@@ -202,6 +202,7 @@ void ShardedParameters::restore(std::int64_t updates) {
   require(options_.training && updates >= 0, "restoring {} updates", updates);
   updates_ = updates;
   wait_for_communication();
+  if (memory_.on_host()) device_.compute_stream().synchronize();  // it wrote what the host reads now
   if (!sharding_.of_optimizer()) {
     for (int block = 0; block < table_.block_count(); ++block) {
       for (const TensorView& whole :

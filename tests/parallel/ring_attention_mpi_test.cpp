@@ -13,6 +13,7 @@
 #include "device/host_device.h"
 #include "ring_batches.h"
 #include "skrull/core/error.h"
+#include "skrull/device/attention_operands.h"
 #include "skrull/parallel/local_attention.h"
 #include "skrull/parallel/ring_attention.h"
 #include "support/catch.h"
@@ -117,17 +118,13 @@ struct Packed {
   Matrix qkv, dout, out, lse, dqkv;
 };
 
-/// Rounds what whole causal segments add to gradients to bfloat16 first, as cuDNN does, which may compute them: local
-/// sequences, and the part of a ring's sequence that one rank holds.
+/// Rounds what whole sequences add to gradients to bfloat16 first, as cuDNN does, which may compute them.
 class RoundingOps final : public CpuOps {
  public:
   RoundingOps() : CpuOps(1, caller_stream()) {}
 
   void attention_backward(Stream& stream, const AttentionBackward& a) override {
-    const auto is_whole = [](const AttentionSegment& s) {
-      return s.causal && s.q_begin == s.k_begin && s.q_len == s.k_len;
-    };
-    if (!std::all_of(a.segments.begin(), a.segments.end(), is_whole)) return CpuOps::attention_backward(stream, a);
+    if (!are_whole_sequences(a.segments)) return CpuOps::attention_backward(stream, a);
     Matrix dq(a.dq.rows(), a.dq.cols());
     Matrix dk(a.dk.rows(), a.dk.cols());
     Matrix dv(a.dv.rows(), a.dv.cols());

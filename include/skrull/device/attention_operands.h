@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 
 #include "skrull/device/ops.h"
 
@@ -13,6 +14,14 @@ namespace skrull {
 inline std::int64_t visible_keys(const AttentionSegment& segment, std::int64_t query) {
   if (!segment.causal) return segment.k_len;
   return std::clamp<std::int64_t>(query + segment.k_len - segment.q_len + 1, 0, segment.k_len);
+}
+
+/// Whether every segment is a causal sequence by itself: its keys are those of its query rows, as in local sequences
+/// and in the part of a ring's sequence that one rank holds.
+inline bool are_whole_sequences(std::span<const AttentionSegment> segments) {
+  return std::all_of(segments.begin(), segments.end(), [](const AttentionSegment& segment) {
+    return segment.causal && segment.q_begin == segment.k_begin && segment.q_len == segment.k_len;
+  });
 }
 
 void check_attention_forward(const AttentionForward& attention);
