@@ -13,7 +13,7 @@ runs=("test_simt_parallel [state]" "test_simt_parallel ~[state]" test_simt_train
 
 rm -rf "$copy"
 mkdir -p "$copy" "$build"
-git ls-files -z | tar --null --files-from=- --create | tar --extract --directory "$copy"
+git ls-files -z | tar --null --files-from=- --create | tar --extract --touch --directory "$copy"
 launcher=()
 if command -v ccache >/dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
 cmake -S "$copy" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DSKRULL_CUDA=OFF "${launcher[@]}" >/dev/null

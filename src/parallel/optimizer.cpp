@@ -113,6 +113,7 @@ class HostOptimizer final : public UpdateByRuns {
   void update(int block, ConstTensorView /*gradient*/) override {
     Stream& host = host_->compute_stream();
     host.wait(at(block).gradient_arrived);
+    host.wait(at(block).arrived);  // the values of before, which this writes over
     const bool copies = memory_.host_compute(block).dtype() != DType::float32;
     update_runs(block, host_->ops(), host, memory_.host_gradient(block),
                 copies ? memory_.host_compute(block) : TensorView());

@@ -49,6 +49,7 @@ class RandomUse {
     set_values();
     for (step_ = 1; step_ <= 6; ++step_) {
       train_one_step();
+      if (rng_.below(3) == 0) pass();
       switch (rng_.below(4)) {
         case 0:
           get_values();
@@ -98,6 +99,7 @@ class RandomUse {
       }
     }
     parameters_->finish_gradients();
+    if (rng_.below(3) == 0) pass();
     if (rng_.below(4) == 0) {
       for (int block = 0; block < table_.block_count(); ++block) fetch(parameters_->owned(block).gradient);
     }
