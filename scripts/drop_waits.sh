@@ -8,8 +8,8 @@ cd "$(dirname "$0")/.."
 export only=${1:-.} OMP_WAIT_POLICY=passive
 copy=$PWD/build-waits/source
 build=$PWD/build-waits/build
-programs=(test_simt_parallel test_simt_training)
-runs=("test_simt_parallel [state]" "test_simt_parallel ~[state]" test_simt_training) # the quickest first
+programs=(test_simt_parallel test_simt_training test_simt_device)
+runs=("test_simt_parallel [state]" test_simt_device "test_simt_parallel ~[state]" test_simt_training) # the quickest first
 
 rm -rf "$copy"
 mkdir -p "$copy" "$build"

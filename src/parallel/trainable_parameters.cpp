@@ -163,7 +163,7 @@ double ShardedParameters::gradient_norm() {
 void ShardedParameters::update(const AdamWSettings& settings, double gradient_scale) {
   ledger_.update();
   ++updates_;
-  wait_for_communication();  // which may still read the values of before
+  wait_for_communication();  // gathers ahead may still read the values of before; what they bring is dropped
   optimizer_->begin_update(settings, gradient_scale, updates_);
   for (int block = 0; block < table_.block_count(); ++block) {
     optimizer_->update(block, gradients_->sum(block));
@@ -201,7 +201,6 @@ void ShardedParameters::restore(std::int64_t updates) {
   ledger_.require_between_steps("restore");
   require(options_.training && updates >= 0, "restoring {} updates", updates);
   updates_ = updates;
-  wait_for_communication();
   if (memory_.on_host()) device_.compute_stream().synchronize();  // it wrote what the host reads now
   if (!sharding_.of_optimizer()) {
     for (int block = 0; block < table_.block_count(); ++block) {
@@ -220,7 +219,7 @@ void ShardedParameters::restore(std::int64_t updates) {
 
 void ShardedParameters::with_host_blocks(const std::function<void(const BlockOnHost&)>& work,
                                          BlockStaging::Access access) {
-  wait_for_communication();
+  wait_for_communication();  // as in update()
   device_.compute_stream().synchronize();
   optimizer_->synchronize();
   if ((device_.kind() == DeviceKind::cpu || memory_.on_host()) && !sharding_.of_optimizer()) {

@@ -12,6 +12,7 @@
 #include "device/cuda_check.h"
 #include "device/cuda_device.h"
 #include "device/gpu_peak.h"
+#include "simt/simt.h"
 #include "skrull/core/error.h"
 #include "skrull/device/ops.h"
 #include "skrull/device/stream_stopwatch.h"
@@ -98,6 +99,27 @@ TEST_CASE("device memory starts as zeros, is counted by category and comes back"
   CHECK(gpu.device->memory().current_bytes() == before);
   gpu.compute.synchronize();
   CHECK(gpu.device->free_bytes() == free_before);
+}
+
+TEST_CASE("memory is freed behind what both streams may still do with it") {
+  const Gpu gpu;
+  constexpr std::int64_t count = 1000;
+  const std::vector<float> values = counting(count, 1);
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    CAPTURE(seed);
+    simt::options().seed = seed;
+    const Buffer kept = gpu.device->allocate(DType::float32, 1, count, "kept");
+    const TensorView target = kept.view(DType::float32, 1, count);
+    {
+      const Buffer freed = gpu.device->allocate(DType::float32, 1, count, "freed");
+      const TensorView source = freed.view(DType::float32, 1, count);
+      gpu.device->copy_to_device(gpu.compute, source, values.data());
+      gpu.communication.wait(gpu.compute.record());
+      gpu.device->ops().cast(gpu.communication, source, target);
+    }
+    CHECK(fetch(*gpu.device, gpu.communication, target) == values);
+  }
+  simt::options().seed = 0;
 }
 
 TEST_CASE("too much memory: what was asked for, what is free, what holds the rest") {
