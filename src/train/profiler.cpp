@@ -1,11 +1,11 @@
 #include "skrull/train/profiler.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <memory>
 
 #include "random_batch.h"
+#include "rising_rates.h"
 #include "skrull/comm/communicator.h"
 #include "skrull/core/error.h"
 #include "skrull/core/log.h"
@@ -43,42 +43,6 @@ double typical(const std::vector<double>& times) {
 /// To four digits: more would pretend.
 double rounded(double value) {
   return std::stod(fmt::format("{:.4g}", value));
-}
-
-/// Work of `flops` that took `seconds`, at `at` tokens.
-struct Timing {
-  double at = 0;
-  double flops = 0;
-  double seconds = 0;
-};
-
-/// FLOP/s over tokens, as the cost model needs it: more tokens never take less time, and the rate never falls. What
-/// noise or caches make of it otherwise is evened out.
-std::vector<LogLogCurve::Point> rising_rates(std::vector<Timing> timings) {
-  for (std::size_t i = timings.size() - 1; i > 0; --i) {
-    timings[i - 1].seconds = std::min(timings[i - 1].seconds, timings[i].seconds);
-  }
-  // Pool adjacent violators: neighbours whose rates fall share their geometric mean.
-  struct Pool {
-    double sum_of_logs = 0;
-    std::size_t count = 0;
-    double mean() const { return sum_of_logs / static_cast<double>(count); }
-  };
-  std::vector<Pool> pools;
-  for (const Timing& timing : timings) {
-    pools.push_back({std::log(timing.flops / timing.seconds), 1});
-    while (pools.size() > 1 && pools.back().mean() < pools[pools.size() - 2].mean()) {
-      const Pool last = pools.back();
-      pools.pop_back();
-      pools.back().sum_of_logs += last.sum_of_logs;
-      pools.back().count += last.count;
-    }
-  }
-  std::vector<LogLogCurve::Point> rates;
-  for (const Pool& pool : pools) {
-    for (std::size_t i = 0; i < pool.count; ++i) rates.push_back({timings[rates.size()].at, std::exp(pool.mean())});
-  }
-  return rates;
 }
 
 /// Shares of the last and largest rate.
@@ -356,8 +320,10 @@ std::vector<LogLogCurve::Point> Profiler::linear_rates(const LayerOverhead& over
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const double whole = over_layers(typical(layers_[i].whole));
     const auto tokens = static_cast<double>(layers_[i].tokens());
-    timings.push_back(
-        {tokens, tokens * flops_per_token, layers * std::max(whole - fixed, whole / 2) + head_seconds(i)});
+    timings.push_back({.at = tokens,
+                       .flops = tokens * flops_per_token,
+                       .growth = 1.0,
+                       .seconds = layers * std::max(whole - fixed, whole / 2) + head_seconds(i)});
   }
   return rising_rates(std::move(timings));
 }
@@ -369,8 +335,10 @@ std::vector<LogLogCurve::Point> Profiler::attention_rates(const LayerOverhead& o
   const auto add = [&](const Probe& probe) {
     const auto length = static_cast<double>(probe.length);
     const double whole = probe.attention();
-    timings.push_back({length, flops_per_pair * length * (length + 1.0) / 2.0,
-                       std::max(whole - fixed, whole / 2) / static_cast<double>(probe.sequences)});
+    timings.push_back({.at = length,
+                       .flops = flops_per_pair * length * (length + 1.0) / 2.0,
+                       .growth = (2.0 * length + 1.0) / (length + 1.0),
+                       .seconds = std::max(whole - fixed, whole / 2) / static_cast<double>(probe.sequences)});
   };
   for (const Probe& probe : packed_) add(probe);
   for (const Probe& probe : layers_) {
