@@ -42,8 +42,8 @@ bool are_same_on_all_ranks(Device& cpu, const std::vector<double>& values) {
   return control.sum(smaller) == 0;
 }
 
-/// Each ZeRO stage under an order of the streams of its own, with two ranks under two. Gradient norms have the same bits
-/// in all of them and on all ranks, and so has what a rank owns under the same stage.
+/// Each ZeRO stage under an order of the streams of its own, with two ranks under two. Gradient norms have the same
+/// bits in all of them and on all ranks, and so has what a rank owns under the same stage.
 void check(test::RandomTraining training) {
   const std::uint64_t orders = test::mpi_session().size() == 2 ? 8 : 4;
   std::array<test::Trained, 4> first;  // of each stage
