@@ -19,7 +19,7 @@ struct Timing {
 
 /// FLOP/s over tokens: more tokens never take less time, also between the points, where the logarithm of the rate is
 /// interpolated over that of the tokens; and the rate never falls. What noise or caches make of it otherwise is evened
-/// out. `timings` rise in tokens and FLOPs.
+/// out. `timings`, at least one, rise in tokens and FLOPs; a point for each.
 std::vector<LogLogCurve::Point> rising_rates(std::vector<Timing> timings);
 
 }  // namespace skrull

@@ -22,6 +22,7 @@ using namespace skrull;
 
 namespace {
 
+/// The same calls on every rank and device under the same seed; ranks differ in the gradients they add.
 class RandomUse {
  public:
   RandomUse(Device& device, Communicator& world, const TrainableParametersOptions& options, std::uint64_t seed)
@@ -84,15 +85,20 @@ class RandomUse {
 
   TensorView whole(const Buffer& buffer) const { return buffer.view(DType::float32, 1, largest_); }
 
+  /// All of them, in the model's order or another.
+  std::vector<int> blocks(bool shuffled) {
+    std::vector<int> all(static_cast<std::size_t>(table_.block_count()));
+    std::iota(all.begin(), all.end(), 0);
+    if (shuffled) rng_.shuffle(all);
+    return all;
+  }
+
   void train_one_step() {
     const auto micro_batches = static_cast<std::int64_t>(1 + rng_.below(4));
     parameters_->begin_step(micro_batches);
     for (std::int64_t i = 0; i < micro_batches; ++i) {
       if (rng_.below(3) == 0) pass();
-      std::vector<int> blocks(static_cast<std::size_t>(table_.block_count()));
-      std::iota(blocks.begin(), blocks.end(), 0);
-      rng_.shuffle(blocks);
-      for (const int block : blocks) {
+      for (const int block : blocks(true)) {
         const ConstTensorView share = whole(noise_[rng_.below(noises)]).slice_cols(0, table_.block_elements(block));
         if (rng_.below(5) > 0) device_.ops().add(device_.compute_stream(), share, parameters_->accumulator(block));
         parameters_->ready(block);
@@ -107,12 +113,9 @@ class RandomUse {
     if (rng_.below(4) > 0) parameters_->update({.learning_rate = 0.1, .weight_decay = 0.1}, 1.0);
   }
 
-  /// Uses the values of all blocks, in the model's order or another.
+  /// Uses the values of all blocks.
   void pass() {
-    std::vector<int> blocks(static_cast<std::size_t>(table_.block_count()));
-    std::iota(blocks.begin(), blocks.end(), 0);
-    if (rng_.below(3) == 0) rng_.shuffle(blocks);
-    for (const int block : blocks) {
+    for (const int block : blocks(rng_.below(3) == 0)) {
       const ConstTensorView values = parameters_->acquire(block);
       device_.ops().add(device_.compute_stream(), values, whole(sums_).slice_cols(0, values.cols()));
       parameters_->release(block);

@@ -2,7 +2,8 @@
 #include "rising_rates.h"
 
 #include <cmath>
-#include <string>
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "skrull/core/rng.h"
